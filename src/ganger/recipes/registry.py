@@ -186,7 +186,10 @@ PLANES: dict[str, dict[str, str]] = {
         ("scale.static-peak", "scale.reactive", "scale.threshold", "scale.asked"),
         "ganger.recipes.serving.scaling",
     ),
-    "tuning": {"tune.sha": "ganger.recipes.tuning.baselines"},
+    "tuning": dict.fromkeys(
+        ("tune.random", "tune.grid", "tune.sha", "tune.hyperband", "tune.asha"),
+        "ganger.recipes.tuning.baselines",
+    ),
     "requests": {
         **dict.fromkeys(
             ("serve.no-batch", "serve.fixed-batch", "serve.triton", "serve.round-robin",

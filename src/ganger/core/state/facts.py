@@ -46,12 +46,14 @@ class Curve:
             column.append((report.metrics or {}).get(name, math.nan))
         self.final = self.final or report.final
 
-    def at(self, epoch: float) -> float:
-        """The last value that was reported at `epoch` or before; NaN if there is none."""
-        value = math.nan
-        for when, each in zip(self.epochs, self.values, strict=True):
-            if when <= epoch:
-                value = each
+    def reached(self, epoch: float) -> float:
+        """The value of the first report at `epoch` or after, of those since the trial was last
+        before it; of the last report if none is; NaN before the first."""
+        value = self.values[-1] if self.values else math.nan
+        for at in range(len(self.epochs) - 1, -1, -1):
+            if self.epochs[at] < epoch:
+                break
+            value = self.values[at]
         return value
 
     @property

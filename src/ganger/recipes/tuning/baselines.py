@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated, TypeAlias
 
 from ganger.core.protocols import Policy
-from ganger.mechanisms.tuning.halving import Mode, SuccessiveHalving
+from ganger.mechanisms.tuning.asynchronous import Promote, StopBelow
+from ganger.mechanisms.tuning.brackets import Hyperband
+from ganger.mechanisms.tuning.halving import ENDLESS, SuccessiveHalving
+from ganger.mechanisms.tuning.racing import Racing, Rungs, ToTheEnd
+from ganger.mechanisms.tuning.trials import Mode
 from ganger.recipes.parameters import Within
 from ganger.recipes.registry import Count, Paper, Positive, recipe
 
 Eta: TypeAlias = Annotated[int, Within(2, 100)]
 """One in so many goes on."""
+Epochs: TypeAlias = Positive | None
+"""The most that a trial trains; None: to its own end."""
 
+RANDOM = Paper(
+    "Random Search for Hyper-Parameter Optimization",
+    "Bergstra and Bengio",
+    "JMLR",
+    2012,
+    "best metric",
+)
 HALVING = Paper(
     "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
     "Jamieson and Talwalkar",
@@ -19,16 +33,110 @@ HALVING = Paper(
     2016,
     "best metric",
 )
+HYPERBAND = Paper(
+    "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization",
+    "Li et al.",
+    "JMLR",
+    2018,
+    "best metric",
+)
+ASHA = Paper(
+    "A System for Massively Parallel Hyperparameter Tuning",
+    "Li et al.",
+    "MLSys",
+    2020,
+    "best metric",
+)
+
+
+class Variant(Enum):
+    """What asynchronous halving does with a trial at a rung."""
+
+    STOP = "stop"
+    PROMOTE = "promote"
+
+
+def _to_the_end(
+    name: str, trials: int, most: float | None, mode: Mode, gpus: int, searcher: str
+) -> Policy:
+    return Racing(name, ToTheEnd(most or ENDLESS), trials, mode, gpus, searcher)
+
+
+@recipe(RANDOM, name="tune.random")
+def random(
+    trials: Count = 27, most: Epochs = None, mode: Mode = Mode.MIN, gpus: Count = 1
+) -> Policy:
+    """Every trial trains to its end, or for `most` epochs, and none is stopped before. The searcher
+    is random unless another is named.
+
+    As many run as the search has room for, each on `gpus` GPUs, until there were `trials`.
+    """
+    return _to_the_end("tune.random", trials, most, mode, gpus, "")
+
+
+@recipe(RANDOM, name="tune.grid")
+def grid(trials: Count = 27, most: Epochs = None, mode: Mode = Mode.MIN, gpus: Count = 1) -> Policy:
+    """As `tune.random`, over a grid: every combination of the values of each parameter once, the
+    last parameter fastest. `trials` is the most that are tried.
+    """
+    return _to_the_end("tune.grid", trials, most, mode, gpus, "grid")
 
 
 @recipe(HALVING, name="tune.sha")
 def sha(
-    trials: Count = 27, eta: Eta = 3, first: Positive = 1.0, mode: Mode = Mode.MIN, gpus: Count = 1
+    trials: Count = 27,
+    eta: Eta = 3,
+    first: Positive = 1.0,
+    most: Epochs = None,
+    mode: Mode = Mode.MIN,
+    gpus: Count = 1,
 ) -> Policy:
     """Successive halving: all trials train for `first` epochs, the best one in `eta` goes on to
-    `eta` times as many, and so on; the last one trains to its end.
+    `eta` times as many, and so on; the last one trains to its end, and all that are left to `most`.
 
     A search with fewer children than `trials` gets as many more, each on `gpus` GPUs. `mode`:
     whether a reported loss should be small, or an accuracy large.
     """
-    return SuccessiveHalving("tune.sha", trials, eta, first, mode, gpus)
+    return SuccessiveHalving("tune.sha", trials, eta, first, mode, gpus, most or ENDLESS)
+
+
+@recipe(HYPERBAND, name="tune.hyperband")
+def hyperband(
+    most: Positive = 81.0,
+    eta: Eta = 3,
+    first: Positive = 1.0,
+    rounds: Count = 1,
+    mode: Mode = Mode.MIN,
+    gpus: Count = 1,
+) -> Policy:
+    """Successive halving in brackets, one after the other: the first starts the most trials with
+    the fewest epochs, the last few trials with all `most` epochs, and all cost about the same.
+
+    With R = `most` / `first` and s from floor(log R) to the base `eta` down to 0, bracket s starts
+    ceil((s_max + 1) / (s + 1) x `eta`^s) trials, which are judged first after `most` / `eta`^s
+    epochs. All brackets are run `rounds` times.
+    """
+    return Hyperband("tune.hyperband", most, eta, first, rounds, mode, gpus)
+
+
+@recipe(ASHA, name="tune.asha")
+def asha(
+    trials: Count = 27,
+    eta: Eta = 3,
+    first: Positive = 1.0,
+    most: Positive = 81.0,
+    variant: Variant = Variant.STOP,
+    mode: Mode = Mode.MIN,
+    gpus: Count = 1,
+) -> Policy:
+    """Successive halving without waiting. Trials are judged after `first`, `eta` x `first`, ...
+    epochs by those that were there before them, and after `most` they are over.
+
+    `stop`: a trial goes on at once if it is among the best one in `eta` (rounded up) so far, and
+    ends otherwise. `promote`, as in the paper: it is set aside; where there is room, the best trial
+    of the highest rung goes on, as long as no more than one in `eta` (rounded down) of a rung do;
+    else a new trial starts.
+    """
+    rungs = Rungs(first, eta, most)
+    judge = Promote(rungs) if variant is Variant.PROMOTE else StopBelow(rungs)
+    return Racing("tune.asha", judge, trials, mode, gpus)

@@ -1,0 +1,91 @@
+"""Hyperband: successive halving several times, with ever fewer trials that train ever longer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import msgspec
+
+from ganger.core.plan import Plan, Spawn
+from ganger.core.view import View
+from ganger.mechanisms.placement.place import PACK, Placer
+from ganger.mechanisms.tuning.halving import HalvingMemory, SuccessiveHalving
+from ganger.mechanisms.tuning.trials import Mode
+
+
+def brackets(most: float, eta: int, first: float) -> list[tuple[int, float]]:
+    """How many trials each bracket starts, and after how many epochs these are first judged, as in
+    algorithm 1 of the paper. The epochs of `most` stand for the budget R, `first` for one unit."""
+    last = math.floor(math.log(most / first, eta) + 1e-9) if most > first else 0
+    return [
+        (math.ceil((last + 1) / (s + 1) * eta**s - 1e-9), most / eta**s)
+        for s in range(last, -1, -1)
+    ]
+
+
+class HyperbandMemory(msgspec.Struct, frozen=True):
+    """Which bracket is run, from which row on its trials are, and how far it is."""
+
+    bracket: int
+    after: int
+    inner: HalvingMemory | None
+
+
+@dataclass(frozen=True)
+class Hyperband:
+    """The brackets of `brackets`, one after the other, all of them `rounds` times; each is
+    successive halving whose last rung ends at `most` epochs."""
+
+    name: str
+    most: float
+    eta: int
+    first: float
+    rounds: int
+    mode: Mode
+    gpus: int
+    searcher: str = ""
+    place: Placer = PACK
+    orders = (Spawn,)
+
+    @property
+    def trials(self) -> int:
+        """How many trials there are in all."""
+        return self.rounds * sum(count for count, _ in brackets(self.most, self.eta, self.first))
+
+    def decide(self, view: View, memory: HyperbandMemory | None) -> tuple[Plan, HyperbandMemory]:
+        """What runs inside the grant of one search. Raises InvariantError outside of any."""
+        bracket, after, inner = 0, -1, None
+        if memory is not None:
+            bracket, after, inner = memory.bracket, memory.after, memory.inner
+        ended = inner is not None and self._halving(bracket, after).over(view, inner)
+        if inner is not None and ended and bracket + 1 < self._count:
+            bracket, after, inner = bracket + 1, view.jobs.n - 1, None
+        plan, inner = self._halving(bracket, after).decide(view, inner)
+        return plan, HyperbandMemory(bracket, after, inner)
+
+    def over(self, view: View, memory: HyperbandMemory) -> bool:
+        """Whether the last bracket is over."""
+        if memory.bracket + 1 < self._count or memory.inner is None:
+            return False
+        return self._halving(memory.bracket, memory.after).over(view, memory.inner)
+
+    @property
+    def _count(self) -> int:
+        return self.rounds * len(brackets(self.most, self.eta, self.first))
+
+    def _halving(self, bracket: int, after: int) -> SuccessiveHalving:
+        """The successive halving of that bracket."""
+        rows = brackets(self.most, self.eta, self.first)
+        count, judged = rows[bracket % len(rows)]
+        return SuccessiveHalving(
+            self.name,
+            count,
+            self.eta,
+            judged,
+            self.mode,
+            self.gpus,
+            self.most,
+            after,
+            self.place,
+        )
