@@ -47,13 +47,14 @@ class Curve:
         self.final = self.final or report.final
 
     def reached(self, epoch: float) -> float:
-        """The value of the first report at `epoch` or after, of those since the trial was last
-        before it; of the last report if none is; NaN before the first."""
+        """The value of the first report at `epoch` or after; of the last one if none is that far;
+        NaN before the first. What a trial reported before it was set back does not count."""
         value = self.values[-1] if self.values else math.nan
+        later = math.inf
         for at in range(len(self.epochs) - 1, -1, -1):
-            if self.epochs[at] < epoch:
+            if not epoch <= self.epochs[at] < later:
                 break
-            value = self.values[at]
+            later, value = self.epochs[at], self.values[at]
         return value
 
     @property

@@ -60,7 +60,7 @@ class _Rung:
         """The trials of which something may have changed; `all_there`: also such as do not race
         yet, of the rows above `after`."""
         if self.trials is trials:
-            return view.changed
+            return list(dict.fromkeys(view.changed))
         self.begin(trials)
         there = (view.pending, view.paused, view.active) if all_there else ()
         new = (job for ids in there for job in ids.tolist() if job > after)

@@ -15,6 +15,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from ganger.core.plan import AskAt, Plan, Spawn
+from ganger.core.spec import JobSpec
 from ganger.core.state.facts import Curve
 from ganger.core.state.jobs import Phase
 from ganger.core.view import View
@@ -73,12 +74,14 @@ class Known:
     def __init__(self) -> None:
         self.new = True
         self.line = Line()
+        self.trial: JobSpec | None = None
+        """What is asked for."""
         self._orders: list[_Order] = []
 
     def to_look_at(self, view: View) -> Sequence[int]:
         """The trials of which something may have changed."""
         if not self.new:
-            return view.changed
+            return list(dict.fromkeys(view.changed))
         self.new = False
         every = (view.pending, view.paused, view.active)
         return sorted(job for ids in every for job in ids.tolist())
@@ -254,7 +257,9 @@ class Racing:
         new = min(free, self.trials - race.asked)
         if new > 0:
             race.asked += new
-            view.draft.act(Spawn(search, trial_of(view, search, self.gpus), new))
+            if known.trial is None:
+                known.trial = trial_of(view, search, self.gpus)
+            view.draft.act(Spawn(search, known.trial, new))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from ganger.core.errors import InvariantError
-from ganger.core.events import CAPACITY_FREED, COMMANDED, EVALUATED, QUEUED, STARTED
+from ganger.core.events import CAPACITY_FREED, COMMANDED, EVALUATED, QUEUED
 from ganger.core.plan import Reason
 from ganger.core.spec import JobSpec, Kind, Role, Shape
 from ganger.core.state.facts import Curve
@@ -17,7 +17,7 @@ from ganger.core.state.jobs import Phase
 from ganger.core.view import View
 from ganger.mechanisms.placement.place import Placer
 
-CHANGES: Final = CAPACITY_FREED | COMMANDED | EVALUATED | QUEUED | STARTED
+CHANGES: Final = CAPACITY_FREED | COMMANDED | EVALUATED | QUEUED
 """What a recipe for trials looks at."""
 _PENDING = int(Phase.PENDING)
 

@@ -73,12 +73,11 @@ class CurveTable:
     def curve(self, row: int) -> Curve:
         """What a trial of it reports."""
         part = slice(int(self.starts[row]), int(self.starts[row + 1]))
-        ends, before = self.ends[part].tolist(), 0
-        for at, end in enumerate(ends):  # two reports are never at one time
-            ends[at] = before = max(end, before + 1)
+        numbers = np.arange(1, part.stop - part.start + 1)
+        ends = np.maximum.accumulate(np.maximum(self.ends[part] - numbers, 0)) + numbers
         return Curve(
             self.epochs[part].tolist(),
-            ends,
+            ends.tolist(),  # two reports are never at one time
             {name: column[part].tolist() for name, column in self.values.items()},
         )
 
