@@ -120,6 +120,10 @@ class Draws(Protocol):
         """What the next trial of that search, which becomes row `job`, is called and what it
         reports; None if there is no configuration left."""
 
+    def copy(self, job: int, of: int, epoch: float) -> tuple[str, TrialCurve] | None:
+        """The same of a trial that goes on where `of` was after `epoch` epochs, with a
+        configuration near that one's."""
+
 
 class FromDraws:
     """A `Searcher` of the simulator: each child, from row `first` on, is what `draws` says, and
@@ -130,10 +134,13 @@ class FromDraws:
 
     def child(self, action: Spawn, kind: Kind, name: str) -> tuple[JobSpec, int]:
         """The next trial, and how long it truly runs. Raises BadInput if none is left."""
-        drawn = self._draws.draw(action.spec.parent, self._next)
+        if action.copies is None:
+            drawn = self._draws.draw(action.spec.parent, self._next)
+        else:
+            drawn = self._draws.copy(self._next, *action.copies)
         if drawn is None:
             raise BadInput(
-                "the recipe wants more trials than there are configurations",
+                "there is no configuration left for one more trial",
                 where=action.spec.parent,
                 mend="set `trials` lower, or use a larger space or table",
             )

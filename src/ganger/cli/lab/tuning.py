@@ -138,9 +138,13 @@ def _show(experiment: Experiment, place: Place, runs: list[TuningRun]) -> None:
         for name in ("deadline_kept", "budget_kept")
         if any(run.metrics[name] is not None for run in runs)
     ]
-    titles = ["recipe", "trials", "reports", f"best {runs[0].metric}", "found after", "took"]
-    titles += ["GPU-hours", *["cost"] * priced, *(each.split("_")[0] for each in limited)]
-    table = plain_table(*titles, right=tuple(range(1, len(titles))))
+    titles = ["trials", "reports", "best", "after", "took", "GPU-h", *["cost"] * priced]
+    titles += [each.split("_")[0] for each in limited]
+    table = plain_table()
+    table.show_header, table.padding = True, (0, 1, 0, 0)
+    table.add_column("recipe", overflow="fold", min_width=12)
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
     for recipe, group in groups.items():
         cells = [
             f"{_mean(group, 'trials'):,.0f}",

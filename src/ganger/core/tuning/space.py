@@ -12,11 +12,13 @@ from itertools import product
 from typing import Final, Literal, TypeAlias
 
 import msgspec
+import numpy as np
 
 from ganger.core.errors import BadInput
 
 Value: TypeAlias = float | int | str | bool
 Point: TypeAlias = dict[str, Value]
+_ANEW, _UP, _DOWN = 0.25, 1.2, 0.8
 GRID_MAX: Final = 1_000_000
 """The most points of a grid."""
 
@@ -97,6 +99,14 @@ class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
             )
         return (number - self.low) / (self.high - self.low)
 
+    def beside(self, value: Value, up: bool) -> Value:
+        """A value close to another one, above or below it."""
+        if self.type == "choice":
+            at = self.values.index(value) + (1 if up else -1)
+            return self.values[min(max(at, 0), len(self.values) - 1)]
+        scaled = min(max(float(value) * (_UP if up else _DOWN), self.low), self.high)
+        return round(scaled) if self.type == "integer" else scaled
+
     def holds(self, value: Value) -> bool:
         """Whether it may have this value."""
         if self.type == "choice":
@@ -172,6 +182,18 @@ class Space:
             if self.matters(name, point):
                 point[name] = parameter.value(unit)
         return point
+
+    def near(self, point: Mapping[str, Value], rng: np.random.Generator) -> Point:
+        """Another point close by, as in population based training: each number is multiplied by 0.8
+        or 1.2, each choice is one that stands beside it, and one parameter in four is drawn
+        anew."""
+        near: Point = {}
+        for name, parameter in self.parameters.items():
+            anew, unit, up = rng.random(), float(rng.random()), bool(rng.random() < 0.5)
+            if self.matters(name, near):
+                drawn = anew < _ANEW or name not in point
+                near[name] = parameter.value(unit) if drawn else parameter.beside(point[name], up)
+        return near
 
     def units(self, point: Mapping[str, Value]) -> list[float]:
         """Where a point lies in the unit cube; 0.5 for what does not matter in it."""

@@ -10,7 +10,7 @@ import numpy as np
 from ganger.core.errors import BadInput
 from ganger.core.tuning.searcher import Searcher
 from ganger.core.tuning.space import Point, Space
-from ganger.mechanisms.tuning.searching.model_free import count_of, searcher_of
+from ganger.mechanisms.tuning.searching.named import count_of, searcher_of
 from ganger.workloads.curves.parametric import Formula, Parametric
 from ganger.workloads.curves.table import Curve, Curves, CurveTable
 
@@ -41,6 +41,7 @@ class Configurations:
         self._grown: Parametric | None = None
         self._open: list[int] = []
         self._order: list[int] = []
+        self._rng = np.random.default_rng([seed, 0xC0B1])
         if isinstance(source, Formula):
             if space is None:
                 raise BadInput(
@@ -53,7 +54,9 @@ class Configurations:
             return
         self.curves = source
         self._space = space if space is not None else source.space()
-        self._open = _rows_inside(source, space, points)
+        self._every = _rows_inside(source, space, points)
+        self._everywhere = np.array([self._space.units(source.point(row)) for row in self._every])
+        self._open, self._units = list(self._every), self._everywhere
         self.count = len(self._open)
         if searcher == _RANDOM and not points:
             rng = np.random.default_rng([seed, 0x7AB1E])
@@ -62,7 +65,6 @@ class Configurations:
         self.searcher = searcher_of(searcher, self._space, points, seed)
         proposed = count_of(searcher, self._space, points)
         self.count = len(self._open) if proposed is None else min(len(self._open), proposed)
-        self._units = np.array([self._space.units(source.point(row)) for row in self._open])
 
     def draw(self, search: str, job: int) -> tuple[str, Curve] | None:
         """What the next trial is called and reports; None if there is no configuration left."""
@@ -71,6 +73,27 @@ class Configurations:
             return None
         self.rows[job] = row
         return self.curves.label(row), self.curves.curve(row)
+
+    def copy(self, job: int, of: int, epoch: float) -> tuple[str, Curve] | None:
+        """A trial that goes on where `of` was after `epoch` epochs, with a configuration near that
+        one's; None where its curve ends by then. Of a table it is the nearest configuration, which
+        other trials may have too."""
+        near = self._space.near(self._inside(self.point(of)), self._rng)
+        if self._grown is not None:
+            row = self._grown.add(near)
+        else:
+            place = np.array(self._space.units(near))
+            row = self._every[int(np.argmin(((self._everywhere - place) ** 2).sum(axis=1)))]
+        curve = self.curves.curve(row).after(epoch)
+        if not curve.epochs:  # a table in which some curves are shorter
+            row = self.rows[of]
+            curve = self.curves.curve(row).after(epoch)
+        self.rows[job] = row
+        return (self.curves.label(row), curve) if curve.epochs else None
+
+    def _inside(self, point: Point) -> Point:
+        """Those parameters that the space has."""
+        return {name: point[name] for name in self._space.names if name in point}
 
     def tell(self, job: int, epoch: float, badness: float) -> None:
         """Let the searcher hear of a report."""

@@ -45,6 +45,7 @@ class Hyperband:
     mode: Mode
     gpus: int
     searcher: str = ""
+    """The searcher that belongs to the recipe and learns from what trials report, if one does."""
     place: Placer = PACK
     orders = (Spawn,)
 
@@ -87,5 +88,6 @@ class Hyperband:
             self.gpus,
             self.most,
             after,
-            self.place,
+            one_by_one=bool(self.searcher),
+            place=self.place,
         )

@@ -87,6 +87,8 @@ class SuccessiveHalving:
     most: float = ENDLESS
     after: int = -1
     """Only trials of rows above this race."""
+    one_by_one: bool = False
+    """Whether trials are asked for where there is room, so that a searcher has heard of others."""
     place: Placer = PACK
     orders = (Spawn,)
 
@@ -101,11 +103,12 @@ class SuccessiveHalving:
         )
         if late:  # until the first rung ends, those that were asked for may still come
             look = trials = found.begin(sorted([*trials, *late]))
-        if memory is None and self.trials > len(trials):
-            missing = self.trials - len(trials)
-            view.draft.act(Spawn(parent, trial_of(view, parent, self.gpus), missing))
         self._see(view, look, found, rung)
-        while self._halves(trials, rung) and not (found.open or view.spawning.get(parent)):
+        wanted = self._wanted(view, found, trials, begins=memory is None) if not rung else 0
+        if wanted:
+            view.draft.act(Spawn(parent, trial_of(view, parent, self.gpus), wanted))
+        coming = wanted + view.spawning.get(parent, 0)
+        while self._halves(trials, rung) and not (found.open or coming):
             look = trials = found.begin(self._promote(view, trials, rung))
             rung += 1
             self._see(view, look, found, rung)
@@ -118,7 +121,18 @@ class SuccessiveHalving:
         """Whether no trial is left to run."""
         phase = view.at.phase
         waits = view.spawning.get(view.within, 0) or not memory.trials
+        if self.one_by_one and not memory.rung and len(memory.trials) < self.trials:
+            return False
         return not waits and all(phase[job] >= _FINISHED for job in memory.trials)
+
+    def _wanted(self, view: View, found: _Rung, trials: list[int], *, begins: bool) -> int:
+        """How many trials to ask for now, in the first rung."""
+        coming = view.spawning.get(view.within, 0)
+        missing = self.trials - len(trials) - coming
+        if self.one_by_one:
+            room = int(view.at.size[view.within]) // self.gpus
+            return max(min(missing, room - len(found.open) - coming), 0)
+        return max(missing, 0) if begins else 0
 
     def _halves(self, trials: list[int], rung: int) -> bool:
         """Whether some of these trials go on from this rung and others do not."""

@@ -57,6 +57,8 @@ class RacingMemory(msgspec.Struct, frozen=True):
     """By trial that is in the race: the epoch at which it is judged next."""
     rungs: tuple[dict[int, float], ...] = ()
     gone: tuple[frozenset[int], ...] = ()
+    asking: int = 0
+    """Trials that were asked for just now."""
 
 
 class _Order:
@@ -105,10 +107,14 @@ class Race:
         self.asked = memory.asked
         self.goals = dict(memory.goals)
         self.rungs, self.gone = list(memory.rungs), list(memory.gone)
+        self.copies: list[tuple[int, float]] = []
+        """The trials, and after how many epochs, of which copies take the place of others."""
+        self.asking = 0
 
     def remembered(self) -> RacingMemory:
         """What is to be remembered."""
-        return RacingMemory(self.asked, self.goals, tuple(self.rungs), tuple(self.gone))
+        rungs, gone = tuple(self.rungs), tuple(self.gone)
+        return RacingMemory(self.asked, self.goals, rungs, gone, self.asking)
 
     def is_over(self, job: int) -> bool:
         """Whether the trial has ended."""
@@ -129,6 +135,22 @@ class Race:
         insort(order.all, (bad, job))
         insort(order.still, (bad, job))
         return bisect_left(order.all, (bad, job)), len(order.all)
+
+    def ranked(self, rung: int) -> list[float]:
+        """How bad those are that have come to that rung, the best first."""
+        if rung >= len(self.rungs):
+            return []
+        return [bad for bad, _ in self._known.order(self, rung).all]
+
+    def count(self, rung: int) -> int:
+        """How many have come to that rung."""
+        return len(self.rungs[rung]) if rung < len(self.rungs) else 0
+
+    def best(self, rung: int, number: int) -> list[int]:
+        """The best of those that have come to that rung, and did not break down."""
+        if rung >= len(self.rungs):
+            return []
+        return [job for bad, job in self._known.order(self, rung).all[:number] if bad < math.inf]
 
     def best_still(self, rung: int) -> tuple[int, int, int] | None:
         """The best of a rung that has not gone on, its rank among all, and how many these are."""
@@ -193,7 +215,7 @@ class Racing:
 
     def over(self, view: View, memory: RacingMemory) -> bool:
         """Whether no trial is in the race, and none will be."""
-        waits = view.spawning.get(view.within, 0)
+        waits = memory.asking or view.spawning.get(view.within, 0)
         return not (memory.goals or waits) and memory.asked >= self.trials
 
     def _look_at(self, race: Race, job: int, known: Known) -> None:
@@ -242,8 +264,10 @@ class Racing:
     def _fill(self, race: Race, search: int, known: Known) -> None:
         """Use the room that is not used."""
         view = race.view
+        for copied in race.copies:
+            view.draft.act(Spawn(search, self._trial(view, search, known), 1, copied))
         room = view.at.size[search] // self.gpus
-        free = room - len(race.goals) - view.spawning.get(search, 0)
+        free = room - len(race.goals) - view.spawning.get(search, 0) - len(race.copies)
         while free > 0:
             chosen = self.judge.resumes(race)
             if chosen is None:
@@ -254,12 +278,17 @@ class Racing:
             if may_start(view, job):
                 known.line.add(job)
             free -= 1
-        new = min(free, self.trials - race.asked)
-        if new > 0:
+        new = max(min(free, self.trials - race.asked), 0)
+        race.asking = new + len(race.copies)
+        if new:
             race.asked += new
-            if known.trial is None:
-                known.trial = trial_of(view, search, self.gpus)
-            view.draft.act(Spawn(search, known.trial, new))
+            view.draft.act(Spawn(search, self._trial(view, search, known), new))
+
+    def _trial(self, view: View, search: int, known: Known) -> JobSpec:
+        """What is asked for."""
+        if known.trial is None:
+            known.trial = trial_of(view, search, self.gpus)
+        return known.trial
 
 
 @dataclass(frozen=True)

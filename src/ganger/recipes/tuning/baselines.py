@@ -49,6 +49,15 @@ ASHA = Paper(
 )
 
 
+BOHB = Paper(
+    "BOHB: Robust and Efficient Hyperparameter Optimization at Scale",
+    "Falkner et al.",
+    "ICML",
+    2018,
+    "best metric",
+)
+
+
 class Variant(Enum):
     """What asynchronous halving does with a trial at a rung."""
 
@@ -140,3 +149,21 @@ def asha(
     rungs = Rungs(first, eta, most)
     judge = Promote(rungs) if variant is Variant.PROMOTE else StopBelow(rungs)
     return Racing("tune.asha", judge, trials, mode, gpus)
+
+
+@recipe(BOHB, name="tune.bohb")
+def bohb(
+    most: Positive = 81.0,
+    eta: Eta = 3,
+    first: Positive = 1.0,
+    rounds: Count = 1,
+    mode: Mode = Mode.MIN,
+    gpus: Count = 1,
+) -> Policy:
+    """The brackets of `tune.hyperband`, whose trials are not drawn at random: the searcher `kde`
+    proposes what resembles the good configurations so far more than the bad ones.
+
+    Each trial is asked for when there is room for it, so that the searcher has heard of those
+    before it.
+    """
+    return Hyperband("tune.bohb", most, eta, first, rounds, mode, gpus, "kde")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -19,6 +20,13 @@ class Curve(NamedTuple):
     epochs: list[float]
     ends: list[int]
     values: dict[str, list[float]]
+
+    def after(self, epoch: float) -> Curve:
+        """What follows that epoch, with times since then."""
+        begin = bisect_right(self.epochs, epoch)
+        passed = self.ends[begin - 1] if begin else 0
+        values = {name: column[begin:] for name, column in self.values.items()}
+        return Curve(self.epochs[begin:], [end - passed for end in self.ends[begin:]], values)
 
 
 class Curves(Protocol):

@@ -74,38 +74,3 @@ def _halton(width: int, seed: int) -> Iterator[list[float]]:
     sequence = Halton(width, seed=np.random.default_rng([seed, 0x4A170]))
     while True:
         yield from sequence.random(_BLOCK).tolist()
-
-
-def searcher_of(name: str, space: Space, points: Sequence[Point], seed: int) -> Searcher:
-    """The searcher of that name: random, grid, quasi-random, or points. All others than `points`
-    propose the points given first. Raises BadInput."""
-    if name == "points":
-        return Listed(points)
-    if name == "grid":
-        return Listed([*points, *(each for each in space.grid() if each not in points)])
-    kinds: dict[str, type[Uniform | QuasiRandom]] = {
-        "random": Uniform,
-        "quasi-random": QuasiRandom,
-    }
-    if name not in kinds:
-        raise BadInput(
-            f"there is no searcher {name!r}",
-            where="searcher",
-            mend=f"use {', '.join(SEARCHERS)}",
-        )
-    searcher = kinds[name](space, seed)
-    return Listed(points, searcher) if points else searcher
-
-
-SEARCHERS = ("random", "grid", "quasi-random", "points")
-"""The names that `searcher_of` knows."""
-
-
-def count_of(name: str, space: Space, points: Sequence[Point]) -> int | None:
-    """How many points the searcher has; None for as many as are wanted. Raises BadInput."""
-    if name == "points":
-        return len(points)
-    if name == "grid":
-        grid = space.grid()
-        return len(grid) + sum(point not in grid for point in points)
-    return None
