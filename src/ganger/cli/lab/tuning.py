@@ -60,8 +60,8 @@ def simulate_experiment(path: Path, recipe: str, options: dict[str, Any]) -> Non
     if target is not None:
         write_bytes(target, per_trial(runs).encode())
     if options["as_json"]:
-        found = {"experiment": str(path), "runs": [run.to_json() for run in runs]}
-        click.echo(json.dumps(found, indent=2))
+        figures = {"experiment": str(path), "runs": [run.to_json() for run in runs]}
+        click.echo(json.dumps(figures, indent=2))
     else:
         _show(experiment, place, runs)
 

@@ -32,16 +32,16 @@ class Chosen:
             return self.own
         return cast("Search", registry.find(self.recipe).make(**self.arguments))
 
-    def told(self, count: int | None, longest: float, experiment: Experiment) -> Chosen:
-        """The same, told how many configurations there are (None: as many as are wanted), and after
+    def settled(self, count: int | None, longest: float, experiment: Experiment) -> Chosen:
+        """The same, which knows how many configurations there are (None: as many as are wanted), and after
         how many epochs curves end. Raises BadInput if it wants more configurations, or if nothing
         would end it."""
         if self.own is not None:
             return self
         arguments, document = dict(self.arguments), experiment.document
         known = registry.find(self.recipe).parameters
-        if "most" in known and "most" not in arguments:
-            arguments["most"] = float(document.epochs or longest)
+        if "epochs" in known and "epochs" not in arguments:
+            arguments["epochs"] = float(document.epochs or longest)
         if "trials" in known and "trials" not in arguments:
             wanted = document.trials
             if wanted is None and count is None and not _limited(experiment):
@@ -52,15 +52,15 @@ class Chosen:
                 )
             available = TRIALS_MAX if count is None else min(count, TRIALS_MAX)
             arguments["trials"] = available if wanted is None else min(wanted, available)
-        settled = replace(self, arguments=arguments)
-        wants = getattr(settled.policy, "trials", 0)
+        final = replace(self, arguments=arguments)
+        wants = getattr(final.policy, "trials", 0)
         if count is not None and wants > count:
             raise BadInput(
                 f"{self.recipe} starts {wants} trials, and there are {count} configurations",
                 where="recipe",
                 mend="use a larger table or space, or other parameters of the recipe",
             )
-        return settled
+        return final
 
 
 def _limited(experiment: Experiment) -> bool:
@@ -82,10 +82,10 @@ def chosen(recipe: str, experiment: Experiment) -> Chosen:
                 mend="set `orders = (Spawn,)`, and define `over`",
             )
         return Chosen(recipe, {}, document.searcher or "random", cast("Search", own))
-    found, arguments = registry.parse(recipe)
-    if found.plane != "tuning":
+    named, arguments = registry.parse(recipe)
+    if named.plane != "tuning":
         raise BadInput(
-            f"{found.name} does not decide over the trials of a search",
+            f"{named.name} does not decide over the trials of a search",
             where="recipe",
             mend="see `ganger recipes --plane tuning`",
         )
@@ -94,14 +94,14 @@ def chosen(recipe: str, experiment: Experiment) -> Chosen:
         if arguments.setdefault(name, value) != value:
             raise BadInput(
                 "the experiment says otherwise",
-                where=f"{found.name}({name})",
+                where=f"{named.name}({name})",
                 mend="leave it out of the recipe",
             )
-    needs = getattr(found.make(**arguments), "searcher", "")
+    needs = getattr(named.make(**arguments), "searcher", "")
     if needs and document.searcher not in (None, needs):
         raise BadInput(
-            f"{found.name} goes with the searcher {needs!r}",
+            f"{named.name} goes with the searcher {needs!r}",
             where=f"{experiment.where}: searcher",
             mend="leave it out, or use another recipe",
         )
-    return Chosen(found.name, arguments, needs or document.searcher or "random")
+    return Chosen(named.name, arguments, needs or document.searcher or "random")

@@ -150,7 +150,7 @@ def _trials(
     for job in range(_SEARCH + 1, jobs.n):
         mine = slice(int(starts[job]), int(starts[job + 1]))
         own = values[mine]
-        told = own[~np.isnan(own)]
+        numbers = own[~np.isnan(own)]
         complete = len(own) and epochs[mine][-1] >= reports.last_epoch(job)
         if jobs.first_start[job] < 0:
             state = "waiting"
@@ -158,7 +158,7 @@ def _trials(
             state = "diverged"
         else:
             state = "complete" if complete else "stopped"
-        best = float(sign * (sign * told).min()) if len(told) else math.nan
+        best = float(sign * (sign * numbers).min()) if len(numbers) else math.nan
         trials.append(
             Trial(
                 number=job - _SEARCH - 1,
@@ -189,7 +189,7 @@ def _best_by_time(reports: CurveReports, sign: float) -> list[tuple[float, float
     bad = np.array(kept.value) * sign
     bad[np.isnan(bad)] = math.inf
     lowest = np.minimum.accumulate(bad)
-    better = np.flatnonzero(np.diff(lowest, prepend=math.inf) < 0)
+    better = np.flatnonzero(lowest < np.r_[math.inf, lowest[:-1]])
     return [(kept.at[at] / SECOND, float(sign * lowest[at])) for at in better.tolist()]
 
 

@@ -108,13 +108,13 @@ def run_experiment(
 def _chosen(
     experiment: Experiment, source: CurveTable | Formula, recipe: str, seed: int
 ) -> tuple[Configurations, Chosen]:
-    """The configurations that there are, and the recipe, told how many."""
+    """The configurations that there are, and the recipe, which knows how many."""
     choice = chosen(recipe, experiment)
     configurations = Configurations(
         source, experiment.space, experiment.points, choice.searcher, seed
     )
     longest = source.epochs if isinstance(source, Formula) else float(source.epochs.max())
-    return configurations, choice.told(configurations.count, longest, experiment)
+    return configurations, choice.settled(configurations.count, longest, experiment)
 
 
 def _search(experiment: Experiment, cluster: ClusterSpec) -> Declared:

@@ -35,7 +35,7 @@ class StopBelow:
     def judge(self, race: Race, job: int, goal: float, curve: Curve) -> Verdict:
         """Whether the trial is among the best of its rung so far."""
         rung, rank, count = _came(race, self.rungs, job, goal, curve)
-        if goal >= self.rungs.most or rank >= -(-count // self.rungs.eta):
+        if goal >= self.rungs.longest or rank >= -(-count // self.rungs.eta):
             return Leaves.OVER
         return self.rungs.epoch(rung + 1)
 
@@ -59,12 +59,12 @@ class Promote:
     def judge(self, race: Race, job: int, goal: float, curve: Curve) -> Verdict:
         """It is set aside, or over at the end of the last rung."""
         _came(race, self.rungs, job, goal, curve)
-        return Leaves.OVER if goal >= self.rungs.most else Leaves.ASIDE
+        return Leaves.OVER if goal >= self.rungs.longest else Leaves.ASIDE
 
     def resumes(self, race: Race) -> tuple[int, float] | None:
         """The best that may go on, of the highest rung that has one."""
         for rung in range(len(race.rungs) - 1, -1, -1):
-            if self.rungs.epoch(rung) >= self.rungs.most:
+            if self.rungs.epoch(rung) >= self.rungs.longest:
                 continue
             while (best := race.best_still(rung)) is not None:
                 job, rank, count = best

@@ -14,12 +14,12 @@ from ganger.mechanisms.tuning.halving import HalvingMemory, SuccessiveHalving
 from ganger.mechanisms.tuning.trials import Mode
 
 
-def brackets(most: float, eta: int, first: float) -> list[tuple[int, float]]:
+def brackets(longest: float, eta: int, first: float) -> list[tuple[int, float]]:
     """How many trials each bracket starts, and after how many epochs these are first judged, as in
-    algorithm 1 of the paper. The epochs of `most` stand for the budget R, `first` for one unit."""
-    last = math.floor(math.log(most / first, eta) + 1e-9) if most > first else 0
+    algorithm 1 of the paper. The epochs of `longest` stand for the budget R, `first` for one unit."""
+    last = math.floor(math.log(longest / first, eta) + 1e-9) if longest > first else 0
     return [
-        (math.ceil((last + 1) / (s + 1) * eta**s - 1e-9), most / eta**s)
+        (math.ceil((last + 1) / (s + 1) * eta**s - 1e-9), longest / eta**s)
         for s in range(last, -1, -1)
     ]
 
@@ -35,10 +35,10 @@ class HyperbandMemory(msgspec.Struct, frozen=True):
 @dataclass(frozen=True)
 class Hyperband:
     """The brackets of `brackets`, one after the other, all of them `rounds` times; each is
-    successive halving whose last rung ends at `most` epochs."""
+    successive halving whose last rung ends at `longest` epochs."""
 
     name: str
-    most: float
+    longest: float
     eta: int
     first: float
     rounds: int
@@ -52,7 +52,7 @@ class Hyperband:
     @property
     def trials(self) -> int:
         """How many trials there are in all."""
-        return self.rounds * sum(count for count, _ in brackets(self.most, self.eta, self.first))
+        return self.rounds * sum(count for count, _ in brackets(self.longest, self.eta, self.first))
 
     def decide(self, view: View, memory: HyperbandMemory | None) -> tuple[Plan, HyperbandMemory]:
         """What runs inside the grant of one search. Raises InvariantError outside of any."""
@@ -73,11 +73,11 @@ class Hyperband:
 
     @property
     def _count(self) -> int:
-        return self.rounds * len(brackets(self.most, self.eta, self.first))
+        return self.rounds * len(brackets(self.longest, self.eta, self.first))
 
     def _halving(self, bracket: int, after: int) -> SuccessiveHalving:
         """The successive halving of that bracket."""
-        rows = brackets(self.most, self.eta, self.first)
+        rows = brackets(self.longest, self.eta, self.first)
         count, judged = rows[bracket % len(rows)]
         return SuccessiveHalving(
             self.name,
@@ -86,7 +86,7 @@ class Hyperband:
             judged,
             self.mode,
             self.gpus,
-            self.most,
+            self.longest,
             after,
             one_by_one=bool(self.searcher),
             place=self.place,

@@ -62,8 +62,8 @@ class _Rung:
         if self.trials is trials:
             return list(dict.fromkeys(view.changed))
         self.begin(trials)
-        there = (view.pending, view.paused, view.active) if all_there else ()
-        new = (job for ids in there for job in ids.tolist() if job > after)
+        sets = (view.pending, view.paused, view.active) if all_there else ()
+        new = (job for ids in sets for job in ids.tolist() if job > after)
         return sorted({*trials, *new})
 
 
@@ -72,7 +72,7 @@ class SuccessiveHalving:
     """Rung k ends when all its trials have reported at `first` x `eta`^k epochs or have ended: the
     best of them, one in `eta`, go on, the others are retired. A trial that reaches the end of its
     rung before the others is set aside, with its work. The last one trains to its end. None trains
-    for more than `most` epochs: a rung that ends there is the last one, and its trials end with it.
+    for more than `longest` epochs: a rung that ends there is the last one, and its trials end with it.
 
     A search that has fewer children than `trials` asks for so many more, each on `gpus` GPUs.
     A trial that broke down, or never reported, is the worst. Of equal ones the earlier is better.
@@ -84,7 +84,7 @@ class SuccessiveHalving:
     first: float
     mode: Mode
     gpus: int
-    most: float = ENDLESS
+    longest: float = ENDLESS
     after: int = -1
     """Only trials of rows above this race."""
     one_by_one: bool = False
@@ -136,11 +136,11 @@ class SuccessiveHalving:
 
     def _halves(self, trials: list[int], rung: int) -> bool:
         """Whether some of these trials go on from this rung and others do not."""
-        return len(trials) > 1 and self.first * self.eta**rung < self.most
+        return len(trials) > 1 and self.first * self.eta**rung < self.longest
 
     def _goal(self, trials: list[int], rung: int) -> float:
         """The epoch at which the rung ends."""
-        return self.first * self.eta**rung if self._halves(trials, rung) else self.most
+        return self.first * self.eta**rung if self._halves(trials, rung) else self.longest
 
     def _reached(self, view: View, job: int, goal: float) -> bool:
         """Whether the trial, which is not over, has done all that its rung wants of it."""
@@ -181,7 +181,7 @@ class SuccessiveHalving:
         it at the end of the last, and be asked about the others when they have."""
         goal, phases, asks = self._goal(trials, rung), view.at.phase, view.at.asks_at
         found, leave = view.cached(_Rung), view.draft.pause
-        if goal >= self.most:
+        if goal >= self.longest:
             leave = view.draft.retire
         for job in look:
             if job in found.members and phases[job] < _FINISHED:

@@ -76,14 +76,14 @@ class Limited:
         inner = revived(before.inner, self.inner.decide)
         paid = before.paid + before.rate * (view.now - before.at)
         trained = self._trained(view, before.trained)
-        left = self.limits.epochs - sum(trained.values())
+        unused = self.limits.epochs - sum(trained.values())
         wake, rate = self._end(view, paid)
-        if before.over or wake <= view.now or left <= 0:
+        if before.over or wake <= view.now or unused <= 0:
             self._stop(view)
             return view.draft.plan(), LimitedMemory(inner, trained, paid, view.now, rate, over=True)
         plan, inner = self.inner.decide(view, inner)
         if trained or self.limits.epochs < NEVER:
-            self._ask(view, trained, left)
+            self._ask(view, trained, unused)
         plan = view.draft.plan(plan.reasons, min(plan.wake, wake), plan.until)
         return plan, LimitedMemory(inner, trained, paid, view.now, rate)
 
@@ -99,8 +99,8 @@ class Limited:
             end = int(view.jobs.submitted[search]) + limits.deadline
         gpus = int(view.at.size[search])
         if limits.gpu_hours < NEVER:
-            left = limits.gpu_hours * HOUR - view.attained(search)
-            end = min(end, view.now + max(int(left / gpus), 0))
+            unused = limits.gpu_hours * HOUR - view.attained(search)
+            end = min(end, view.now + max(int(unused / gpus), 0))
         rate = 0.0
         if limits.money < NEVER:
             rate = self._rate(view, search)
@@ -128,10 +128,10 @@ class Limited:
                 trained[job] = curve.last
         return trained
 
-    def _ask(self, view: View, trained: dict[int, float], left: float) -> None:
+    def _ask(self, view: View, trained: dict[int, float], unused: float) -> None:
         """Be asked before the running trials together may have trained for what is left."""
         active = view.active.tolist()
-        each = left / max(len(active) + view.spawning.get(view.within, 0), 1)
+        each = unused / max(len(active) + view.spawning.get(view.within, 0), 1)
         asks = view.at.asks_at
         drawn = {
             action.job: action.epoch

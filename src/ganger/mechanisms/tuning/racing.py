@@ -293,14 +293,14 @@ class Racing:
 
 @dataclass(frozen=True)
 class ToTheEnd:
-    """Every trial trains for `most` epochs, or to its own end."""
+    """Every trial trains for `longest` epochs, or to its own end."""
 
-    most: float
+    longest: float
 
     @property
     def begins(self) -> float:
         """The last epoch."""
-        return self.most
+        return self.longest
 
     def judge(self, race: Race, job: int, goal: float, curve: Curve) -> Verdict:
         """It has done all that it should."""
@@ -312,19 +312,21 @@ class ToTheEnd:
 
 @dataclass(frozen=True)
 class Rungs:
-    """Where trials are judged: after `first` x `eta`^k epochs, and after `most` the last time."""
+    """Where trials are judged: after `first` x `eta`^k epochs, and after `longest` the last time."""
 
     first: float
     eta: int
-    most: float
+    longest: float
 
     def epoch(self, rung: int) -> float:
         """The epoch of a rung."""
-        return min(self.first * float(self.eta**rung), self.most)
+        return min(self.first * float(self.eta**rung), self.longest)
 
     def at(self, epoch: float) -> int:
         """The rung at that epoch, which one has."""
-        if epoch >= self.most:
-            below = math.log(self.most / self.first, self.eta) if self.most > self.first else 0.0
+        if epoch >= self.longest:
+            below = (
+                math.log(self.longest / self.first, self.eta) if self.longest > self.first else 0.0
+            )
             return max(math.ceil(below - 1e-9), 0)
         return round(math.log(epoch / self.first, self.eta))

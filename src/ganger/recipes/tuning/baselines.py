@@ -66,29 +66,31 @@ class Variant(Enum):
 
 
 def _to_the_end(
-    name: str, trials: int, most: float | None, mode: Mode, gpus: int, searcher: str
+    name: str, trials: int, epochs: float | None, mode: Mode, gpus: int, searcher: str
 ) -> Policy:
-    return Racing(name, ToTheEnd(most or ENDLESS), trials, mode, gpus, searcher)
+    return Racing(name, ToTheEnd(epochs or ENDLESS), trials, mode, gpus, searcher)
 
 
 @recipe(RANDOM, name="tune.random")
 def random(
-    trials: Count = 27, most: Epochs = None, mode: Mode = Mode.MIN, gpus: Count = 1
+    trials: Count = 27, epochs: Epochs = None, mode: Mode = Mode.MIN, gpus: Count = 1
 ) -> Policy:
-    """Every trial trains to its end, or for `most` epochs, and none is stopped before. The searcher
+    """Every trial trains to its end, or for `epochs` epochs, and none is stopped before. The searcher
     is random unless another is named.
 
     As many run as the search has room for, each on `gpus` GPUs, until there were `trials`.
     """
-    return _to_the_end("tune.random", trials, most, mode, gpus, "")
+    return _to_the_end("tune.random", trials, epochs, mode, gpus, "")
 
 
 @recipe(RANDOM, name="tune.grid")
-def grid(trials: Count = 27, most: Epochs = None, mode: Mode = Mode.MIN, gpus: Count = 1) -> Policy:
+def grid(
+    trials: Count = 27, epochs: Epochs = None, mode: Mode = Mode.MIN, gpus: Count = 1
+) -> Policy:
     """As `tune.random`, over a grid: every combination of the values of each parameter once, the
     last parameter fastest. `trials` is the most that are tried.
     """
-    return _to_the_end("tune.grid", trials, most, mode, gpus, "grid")
+    return _to_the_end("tune.grid", trials, epochs, mode, gpus, "grid")
 
 
 @recipe(HALVING, name="tune.sha")
@@ -96,22 +98,22 @@ def sha(
     trials: Count = 27,
     eta: Eta = 3,
     first: Positive = 1.0,
-    most: Epochs = None,
+    epochs: Epochs = None,
     mode: Mode = Mode.MIN,
     gpus: Count = 1,
 ) -> Policy:
     """Successive halving: all trials train for `first` epochs, the best one in `eta` goes on to
-    `eta` times as many, and so on; the last one trains to its end, and all that are left to `most`.
+    `eta` times as many, and so on; the last one trains to its end, and all that are left to `epochs`.
 
     A search with fewer children than `trials` gets as many more, each on `gpus` GPUs. `mode`:
     whether a reported loss should be small, or an accuracy large.
     """
-    return SuccessiveHalving("tune.sha", trials, eta, first, mode, gpus, most or ENDLESS)
+    return SuccessiveHalving("tune.sha", trials, eta, first, mode, gpus, epochs or ENDLESS)
 
 
 @recipe(HYPERBAND, name="tune.hyperband")
 def hyperband(
-    most: Positive = 81.0,
+    epochs: Positive = 81.0,
     eta: Eta = 3,
     first: Positive = 1.0,
     rounds: Count = 1,
@@ -119,13 +121,13 @@ def hyperband(
     gpus: Count = 1,
 ) -> Policy:
     """Successive halving in brackets, one after the other: the first starts the most trials with
-    the fewest epochs, the last few trials with all `most` epochs, and all cost about the same.
+    the fewest epochs, the last few trials with all `epochs` epochs, and all cost about the same.
 
-    With R = `most` / `first` and s from floor(log R) to the base `eta` down to 0, bracket s starts
-    ceil((s_max + 1) / (s + 1) x `eta`^s) trials, which are judged first after `most` / `eta`^s
+    With R = `epochs` / `first` and s from floor(log R) to the base `eta` down to 0, bracket s starts
+    ceil((s_max + 1) / (s + 1) x `eta`^s) trials, which are judged first after `epochs` / `eta`^s
     epochs. All brackets are run `rounds` times.
     """
-    return Hyperband("tune.hyperband", most, eta, first, rounds, mode, gpus)
+    return Hyperband("tune.hyperband", epochs, eta, first, rounds, mode, gpus)
 
 
 @recipe(ASHA, name="tune.asha")
@@ -133,27 +135,27 @@ def asha(
     trials: Count = 27,
     eta: Eta = 3,
     first: Positive = 1.0,
-    most: Positive = 81.0,
+    epochs: Positive = 81.0,
     variant: Variant = Variant.STOP,
     mode: Mode = Mode.MIN,
     gpus: Count = 1,
 ) -> Policy:
     """Successive halving without waiting. Trials are judged after `first`, `eta` x `first`, ...
-    epochs by those that were there before them, and after `most` they are over.
+    epochs by those that were there before them, and after `epochs` they are over.
 
     `stop`: a trial goes on at once if it is among the best one in `eta` (rounded up) so far, and
     ends otherwise. `promote`, as in the paper: it is set aside; where there is room, the best trial
     of the highest rung goes on, as long as no more than one in `eta` (rounded down) of a rung do;
     else a new trial starts.
     """
-    rungs = Rungs(first, eta, most)
+    rungs = Rungs(first, eta, epochs)
     judge = Promote(rungs) if variant is Variant.PROMOTE else StopBelow(rungs)
     return Racing("tune.asha", judge, trials, mode, gpus)
 
 
 @recipe(BOHB, name="tune.bohb")
 def bohb(
-    most: Positive = 81.0,
+    epochs: Positive = 81.0,
     eta: Eta = 3,
     first: Positive = 1.0,
     rounds: Count = 1,
@@ -166,4 +168,4 @@ def bohb(
     Each trial is asked for when there is room for it, so that the searcher has heard of those
     before it.
     """
-    return Hyperband("tune.bohb", most, eta, first, rounds, mode, gpus, "kde")
+    return Hyperband("tune.bohb", epochs, eta, first, rounds, mode, gpus, "kde")

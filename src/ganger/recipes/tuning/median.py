@@ -30,16 +30,16 @@ class BelowMedian:
     grace: float
     every: float
     least: int
-    most: float
+    longest: float
 
     @property
     def begins(self) -> float:
         """The first judgement."""
-        return min(self.grace, self.most)
+        return min(self.grace, self.longest)
 
     def judge(self, race: Race, job: int, goal: float, curve: Curve) -> Verdict:
         """Whether the trial keeps up with the others."""
-        if broke(curve) or goal >= self.most:
+        if broke(curve) or goal >= self.longest:
             return Leaves.OVER
         reported = [badness(value, race.mode) for value in curve.values]
         place = round((goal - self.grace) / self.every)
@@ -47,7 +47,7 @@ class BelowMedian:
         race.came(job, place, sum(reported) / len(reported))
         if len(others) >= self.least and min(reported) > _median(others):
             return Leaves.OVER
-        return min(goal + self.every, self.most)
+        return min(goal + self.every, self.longest)
 
     def resumes(self, race: Race) -> None:
         """None is ever set aside."""
@@ -69,7 +69,7 @@ def stopping(
     grace: Positive = 1.0,
     every: Positive = 1.0,
     least: Count = 5,
-    most: Epochs = None,
+    epochs: Epochs = None,
     mode: Mode = Mode.MIN,
     gpus: Count = 1,
 ) -> Policy:
@@ -78,5 +78,5 @@ def stopping(
 
     With fewer than `least` others that have come as far none is stopped.
     """
-    rule = BelowMedian(grace, every, least, most or ENDLESS)
+    rule = BelowMedian(grace, every, least, epochs or ENDLESS)
     return Racing("tune.median", rule, trials, mode, gpus)

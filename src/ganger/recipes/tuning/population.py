@@ -33,20 +33,20 @@ class Exploit:
 
     every: float
     part: float
-    most: float
+    longest: float
 
     @property
     def begins(self) -> float:
         """The first comparison."""
-        return min(self.every, self.most)
+        return min(self.every, self.longest)
 
     def judge(self, race: Race, job: int, goal: float, curve: Curve) -> Verdict:
         """Whether the trial goes on, or makes place for a copy of a better one."""
         last = curve.last
-        if last >= self.most or (curve.final and not broke(curve)):
+        if last >= self.longest or (curve.final and not broke(curve)):
             return Leaves.OVER
         place = max(floor(last / self.every + 1e-9), 1)
-        after = min((place + 1) * self.every, self.most)
+        after = min((place + 1) * self.every, self.longest)
         if broke(curve):
             return self._replace(race, job, place)
         if curve.epochs[0] > place * self.every:  # a copy that has just begun
@@ -79,7 +79,7 @@ def pbt(
     trials: Count = 10,
     every: Positive = 4.0,
     part: Fraction = 0.2,
-    most: Positive = 81.0,
+    epochs: Positive = 81.0,
     mode: Mode = Mode.MIN,
     gpus: Count = 1,
 ) -> Policy:
@@ -87,6 +87,6 @@ def pbt(
     among the worst `part` ends. A copy of one of the best `part` takes its place: it goes on from
     what that one had saved, with parameters near those of that one.
 
-    A trial that breaks down is replaced in the same way. All end after `most` epochs.
+    A trial that breaks down is replaced in the same way. All end after `epochs` epochs.
     """
-    return Racing("tune.pbt", Exploit(every, part, most), trials, mode, gpus)
+    return Racing("tune.pbt", Exploit(every, part, epochs), trials, mode, gpus)
