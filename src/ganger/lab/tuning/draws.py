@@ -66,6 +66,14 @@ class Configurations:
         proposed = count_of(searcher, self._space, points)
         self.count = len(self._open) if proposed is None else min(len(self._open), proposed)
 
+    def first_report(self) -> tuple[float, int] | None:
+        """The epoch and the time (microseconds) of the first report of the fastest configuration;
+        None where configurations are made up as they are asked for."""
+        if self._grown is not None:
+            return None
+        firsts = [self.curves.first(row) for row in self._every]
+        return min(epoch for epoch, _ in firsts), min(at for _, at in firsts)
+
     def draw(self, search: str, job: int) -> tuple[str, Curve] | None:
         """What the next trial is called and reports; None if there is no configuration left."""
         row = self._next()

@@ -33,9 +33,9 @@ class Chosen:
         return cast("Search", registry.find(self.recipe).make(**self.arguments))
 
     def settled(self, count: int | None, longest: float, experiment: Experiment) -> Chosen:
-        """The same, which knows how many configurations there are (None: as many as are wanted), and after
-        how many epochs curves end. Raises BadInput if it wants more configurations, or if nothing
-        would end it."""
+        """The same, which knows how many configurations there are (None: as many as are wanted),
+        and after how many epochs curves end. Raises BadInput if it wants more configurations, or if
+        nothing would end it."""
         if self.own is not None:
             return self
         arguments, document = dict(self.arguments), experiment.document

@@ -15,13 +15,13 @@ from ganger.core.protocols import Journal
 from ganger.core.spec import ClusterSpec, JobSpec, Kind, NodeSpec, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared, declare
-from ganger.core.units import NEVER
+from ganger.core.units import NEVER, SECOND
 from ganger.lab.simulating.policies import blame
 from ganger.lab.tuning.draws import Configurations
 from ganger.lab.tuning.recipes import Chosen, chosen
 from ganger.lab.tuning.result import TuningRun, result_of
 from ganger.mechanisms.common.two_level import TwoLevel
-from ganger.mechanisms.tuning.limits import Limited, Limits
+from ganger.mechanisms.tuning.limits import HOUR, Limited, Limits
 from ganger.recipes import registry
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Costs, Physics
@@ -77,6 +77,7 @@ def run_experiment(
     nodes = Nodes(place.cluster.check())
     limits = limits_of(experiment, place.cluster)
     search = _search(experiment, place.cluster)
+    refuse_infeasible(experiment, configurations, limits)
     policy = Limited(choice.policy, limits) if limits else choice.policy
     reports = CurveReports(document.metric, metrics)
     if configurations.searcher is not None:
@@ -103,6 +104,31 @@ def run_experiment(
     return result_of(
         recipe, seed, experiment, configurations, kernel, reports, limits, place, cpu_seconds
     )
+
+
+def refuse_infeasible(
+    experiment: Experiment, configurations: Configurations, limits: Limits
+) -> None:
+    """Raise BadInput for a limit that is reached before any trial could report."""
+    first = configurations.first_report()
+    if first is None:
+        return
+    epoch, at = first
+    gpus = experiment.document.parallelism * experiment.document.resources.gpus
+    hours = gpus * at / HOUR
+    cheapest = min((price for _, price in limits.prices), default=0.0)
+    for name, limit, needs, unit in (
+        ("deadline", limits.deadline / SECOND, at / SECOND, "s"),
+        ("budget: epochs", limits.epochs, epoch, "epochs"),
+        ("budget: gpu_hours", limits.gpu_hours, hours, "GPU-hours"),
+        ("budget: money", limits.money, hours * cheapest, ""),
+    ):
+        if limit < needs:
+            raise BadInput(
+                f"no trial reports before {needs:.4g} {unit}".rstrip(),
+                where=f"{experiment.where}: {name}",
+                mend="allow more, or fewer trials at once",
+            )
 
 
 def _chosen(

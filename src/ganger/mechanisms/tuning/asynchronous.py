@@ -45,11 +45,14 @@ class StopBelow:
 
 @dataclass(frozen=True)
 class Promote:
-    """A trial that comes to a rung is set aside. Where there is room, the best trial of the highest
-    rung goes on of which not yet one in `eta`, rounded down, have gone on, if it is one of these;
-    trials of lower rungs do where no higher one has any."""
+    """A trial that comes to a rung is set aside. Where there is room, the best of those that are
+    still in the highest rung goes on if it is among the best one in `eta`, rounded down, of all
+    that have come there, and fewer than so many have gone on; where no rung has such a trial, a new
+    one starts. `beyond`: it does not matter how many have gone on, so that a trial that comes late
+    goes on though one that is worse has, too (algorithm 2 of the paper)."""
 
     rungs: Rungs
+    beyond: bool = False
 
     @property
     def begins(self) -> float:
@@ -68,7 +71,8 @@ class Promote:
                 continue
             while (best := race.best_still(rung)) is not None:
                 job, rank, count = best
-                if rank >= count // self.rungs.eta:
+                share = count // self.rungs.eta
+                if rank >= share or (not self.beyond and len(race.gone[rung]) >= share):
                     break
                 race.goes_on(job, rung)
                 if not race.is_over(job):  # one that ended early uses up its place

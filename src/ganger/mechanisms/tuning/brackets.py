@@ -16,7 +16,7 @@ from ganger.mechanisms.tuning.trials import Mode
 
 def brackets(longest: float, eta: int, first: float) -> list[tuple[int, float]]:
     """How many trials each bracket starts, and after how many epochs these are first judged, as in
-    algorithm 1 of the paper. The epochs of `longest` stand for the budget R, `first` for one unit."""
+    algorithm 1 of the paper. `longest` stands for the budget R, `first` for one unit of it."""
     last = math.floor(math.log(longest / first, eta) + 1e-9) if longest > first else 0
     return [
         (math.ceil((last + 1) / (s + 1) * eta**s - 1e-9), longest / eta**s)

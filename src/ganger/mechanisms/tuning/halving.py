@@ -19,6 +19,7 @@ from ganger.mechanisms.tuning.trials import (
     Line,
     Mode,
     badness,
+    broke,
     may_start,
     search_of,
     trial_of,
@@ -60,7 +61,7 @@ class _Rung:
         """The trials of which something may have changed; `all_there`: also such as do not race
         yet, of the rows above `after`."""
         if self.trials is trials:
-            return list(dict.fromkeys(view.changed))
+            return sorted(set(view.changed))
         self.begin(trials)
         sets = (view.pending, view.paused, view.active) if all_there else ()
         new = (job for ids in sets for job in ids.tolist() if job > after)
@@ -72,10 +73,12 @@ class SuccessiveHalving:
     """Rung k ends when all its trials have reported at `first` x `eta`^k epochs or have ended: the
     best of them, one in `eta`, go on, the others are retired. A trial that reaches the end of its
     rung before the others is set aside, with its work. The last one trains to its end. None trains
-    for more than `longest` epochs: a rung that ends there is the last one, and its trials end with it.
+    for more than `longest` epochs: a rung that ends there is the last one, and its trials end with
+    it.
 
     A search that has fewer children than `trials` asks for so many more, each on `gpus` GPUs.
-    A trial that broke down, or never reported, is the worst. Of equal ones the earlier is better.
+    A trial that broke down, or never reported, is the worst; one that breaks down ends. Of equal
+    ones the earlier is better.
     """
 
     name: str
@@ -145,7 +148,7 @@ class SuccessiveHalving:
     def _reached(self, view: View, job: int, goal: float) -> bool:
         """Whether the trial, which is not over, has done all that its rung wants of it."""
         curve = view.trials.get(job)
-        return curve is not None and (curve.final or curve.last >= goal)
+        return curve is not None and (curve.final or curve.last >= goal or broke(curve))
 
     def _promote(self, view: View, trials: list[int], rung: int) -> list[int]:
         """The best of the rung; the others are retired."""
@@ -180,12 +183,11 @@ class SuccessiveHalving:
         """Of those of `look` that race: set aside what has reached the end of the rung, or retire
         it at the end of the last, and be asked about the others when they have."""
         goal, phases, asks = self._goal(trials, rung), view.at.phase, view.at.asks_at
-        found, leave = view.cached(_Rung), view.draft.pause
-        if goal >= self.longest:
-            leave = view.draft.retire
+        found = view.cached(_Rung)
         for job in look:
             if job in found.members and phases[job] < _FINISHED:
                 if job not in found.open and phases[job] == _RUNNING:
-                    leave(job)
+                    ends = goal >= self.longest or broke(view.trials[job])
+                    (view.draft.retire if ends else view.draft.pause)(job)
                 if asks[job] != goal:
                     view.draft.act(AskAt(job, goal))

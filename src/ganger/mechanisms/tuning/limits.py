@@ -8,13 +8,15 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.core.plan import AskAt, Plan, Spawn
+from ganger.core.plan import AskAt, Plan, Spawn, Start
 from ganger.core.protocols import revived
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.common.two_level import Search
 
 HOUR: Final = 3600 * SECOND
+_LEAST: Final = 1e-9
+"""Epochs: a trial is asked at its next report."""
 
 
 @dataclass(frozen=True)
@@ -129,17 +131,17 @@ class Limited:
         return trained
 
     def _ask(self, view: View, trained: dict[int, float], unused: float) -> None:
-        """Be asked before the running trials together may have trained for what is left."""
-        active = view.active.tolist()
-        each = unused / max(len(active) + view.spawning.get(view.within, 0), 1)
-        asks = view.at.asks_at
-        drawn = {
-            action.job: action.epoch
-            for action in view.draft.plan().actions
-            if isinstance(action, AskAt)
-        }
-        for job in {*active, *drawn}:
-            latest = trained.get(job, 0.0) + max(each, 1e-9)
+        """Be asked before the trials that run, or are about to, may have trained for what is
+        left."""
+        within, asks, drawn = view.at.within, view.at.asks_at, dict[int, float]()
+        for action in view.draft.plan().actions:
+            if isinstance(action, Start | AskAt) and within[action.job] == view.within:
+                before = drawn.get(action.job, asks[action.job])
+                drawn[action.job] = action.epoch if isinstance(action, AskAt) else before
+        jobs = {*view.active.tolist(), *drawn}
+        each = unused / max(len(jobs) + view.spawning.get(view.within, 0), 1)
+        for job in sorted(jobs):
+            latest = trained.get(job, 0.0) + max(each, _LEAST)
             if drawn.get(job, asks[job]) > latest:
                 view.draft.act(AskAt(job, floor(latest) if latest >= 1 else latest))
 

@@ -83,7 +83,7 @@ class Known:
     def to_look_at(self, view: View) -> Sequence[int]:
         """The trials of which something may have changed."""
         if not self.new:
-            return list(dict.fromkeys(view.changed))
+            return sorted(set(view.changed))
         self.new = False
         every = (view.pending, view.paused, view.active)
         return sorted(job for ids in every for job in ids.tolist())
@@ -239,25 +239,23 @@ class Racing:
             known.line.add(job)
 
     def _judge(self, race: Race, job: int, goal: float, curve: Curve) -> None:
-        """Judge a trial wherever it has come to."""
+        """Judge a trial wherever it has come to. One that broke down, or has reported last, ends
+        whatever is said of it."""
         draft, before = race.view.draft, goal
-        ends = curve.final or broke(curve)
-        while curve.last >= goal or ends:
+        verdict: Verdict = goal
+        while curve.last >= goal or broke(curve):
             verdict = self.judge.judge(race, job, goal, curve)
-            if verdict is Leaves.OVER or (ends and curve.last < goal):
-                del race.goals[job]
-                draft.retire(job)
-                return
-            if verdict is Leaves.ASIDE:
-                del race.goals[job]
-                if ends:
-                    draft.retire(job)
-                else:
-                    draft.pause(job)
-                return
-            assert isinstance(verdict, float)
+            if isinstance(verdict, Leaves) or broke(curve):
+                break
             goal = verdict
-        if goal != before:
+        ends = curve.final or broke(curve)
+        if verdict is Leaves.OVER or ends:
+            del race.goals[job]
+            draft.retire(job)
+        elif verdict is Leaves.ASIDE:
+            del race.goals[job]
+            draft.pause(job)
+        elif goal != before:
             race.goals[job] = goal
             draft.act(AskAt(job, goal))
 
@@ -312,7 +310,7 @@ class ToTheEnd:
 
 @dataclass(frozen=True)
 class Rungs:
-    """Where trials are judged: after `first` x `eta`^k epochs, and after `longest` the last time."""
+    """Where trials are judged: after `first` x `eta`^k epochs, and at last after `longest`."""
 
     first: float
     eta: int

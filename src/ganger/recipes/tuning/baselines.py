@@ -75,8 +75,8 @@ def _to_the_end(
 def random(
     trials: Count = 27, epochs: Epochs = None, mode: Mode = Mode.MIN, gpus: Count = 1
 ) -> Policy:
-    """Every trial trains to its end, or for `epochs` epochs, and none is stopped before. The searcher
-    is random unless another is named.
+    """Every trial trains to its end, or for `epochs`, and none is stopped before. The searcher is
+    random unless another is named.
 
     As many run as the search has room for, each on `gpus` GPUs, until there were `trials`.
     """
@@ -103,7 +103,8 @@ def sha(
     gpus: Count = 1,
 ) -> Policy:
     """Successive halving: all trials train for `first` epochs, the best one in `eta` goes on to
-    `eta` times as many, and so on; the last one trains to its end, and all that are left to `epochs`.
+    `eta` times as many, and so on; the last one trains to its end. None trains for more than
+    `epochs`.
 
     A search with fewer children than `trials` gets as many more, each on `gpus` GPUs. `mode`:
     whether a reported loss should be small, or an accuracy large.
@@ -121,11 +122,11 @@ def hyperband(
     gpus: Count = 1,
 ) -> Policy:
     """Successive halving in brackets, one after the other: the first starts the most trials with
-    the fewest epochs, the last few trials with all `epochs` epochs, and all cost about the same.
+    the fewest epochs, the last few trials with all `epochs`, and all cost about the same.
 
-    With R = `epochs` / `first` and s from floor(log R) to the base `eta` down to 0, bracket s starts
-    ceil((s_max + 1) / (s + 1) x `eta`^s) trials, which are judged first after `epochs` / `eta`^s
-    epochs. All brackets are run `rounds` times.
+    With R = `epochs` / `first`, s falls from the logarithm of R to the base `eta`, rounded down, to
+    0. Bracket s starts ceil((s_max + 1) / (s + 1) x `eta`^s) trials, which are judged first after
+    `epochs` / `eta`^s. All brackets are run `rounds` times.
     """
     return Hyperband("tune.hyperband", epochs, eta, first, rounds, mode, gpus)
 
@@ -137,6 +138,7 @@ def asha(
     first: Positive = 1.0,
     epochs: Positive = 81.0,
     variant: Variant = Variant.STOP,
+    beyond: bool = False,
     mode: Mode = Mode.MIN,
     gpus: Count = 1,
 ) -> Policy:
@@ -144,12 +146,13 @@ def asha(
     epochs by those that were there before them, and after `epochs` they are over.
 
     `stop`: a trial goes on at once if it is among the best one in `eta` (rounded up) so far, and
-    ends otherwise. `promote`, as in the paper: it is set aside; where there is room, the best trial
-    of the highest rung goes on, as long as no more than one in `eta` (rounded down) of a rung do;
-    else a new trial starts.
+    ends otherwise. `promote`: it is set aside; where there is room, the best trial of the highest
+    rung goes on, if it is among the best one in `eta` (rounded down) and no more than these have
+    gone on; else a new trial starts. With `beyond`, as in algorithm 2 of the paper, a good trial
+    that comes late goes on even if as many worse ones have gone on before.
     """
     rungs = Rungs(first, eta, epochs)
-    judge = Promote(rungs) if variant is Variant.PROMOTE else StopBelow(rungs)
+    judge = Promote(rungs, beyond) if variant is Variant.PROMOTE else StopBelow(rungs)
     return Racing("tune.asha", judge, trials, mode, gpus)
 
 

@@ -108,6 +108,10 @@ class Parametric:
         """What a trial of it reports."""
         return self.curve_at(self._space.units(self._points[row]))
 
+    def first(self, row: int) -> tuple[float, int]:
+        """After how many epochs, and microseconds, a trial of it first reports."""
+        return 1.0, self.curve(row).ends[0]
+
     def curve_at(self, units: Sequence[float]) -> Curve:
         """The curve of a point of the unit cube."""
         how, place = self._formula, np.asarray(units)

@@ -48,6 +48,9 @@ class Curves(Protocol):
     def curve(self, row: int) -> Curve:
         """Its curve."""
 
+    def first(self, row: int) -> tuple[float, int]:
+        """After how many epochs, and microseconds, a trial of it first reports."""
+
 
 @dataclass(frozen=True)
 class CurveTable:
@@ -88,6 +91,11 @@ class CurveTable:
             ends.tolist(),  # two reports are never at one time
             {name: column[part].tolist() for name, column in self.values.items()},
         )
+
+    def first(self, row: int) -> tuple[float, int]:
+        """After how many epochs, and microseconds, a trial of it first reports."""
+        at = int(self.starts[row])
+        return float(self.epochs[at]), int(self.ends[at])
 
     def space(self) -> Space:
         """The smallest space that holds all configurations. Numbers that are above 0 and differ by
