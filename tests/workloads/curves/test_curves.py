@@ -205,6 +205,7 @@ def test_a_formula_is_read_and_what_it_cannot_be_is_refused() -> None:
 
 
 @pytest.mark.traces
+@pytest.mark.skipif("GANGER_TRACES" not in os.environ, reason="GANGER_TRACES is not set")
 def test_public_curve_data_is_read_as_its_readme_says() -> None:
     folder = Path(os.environ["GANGER_TRACES"])
     lcbench = read_curves(folder / "lcbench-surrogate" / "lcbench_surrogate_curves.csv.gz", "3945")

@@ -75,7 +75,7 @@ def chosen(recipe: str, experiment: Experiment) -> Chosen:
     document = experiment.document
     if recipe.partition(":")[0].endswith(".py"):
         own = load_policy(recipe)
-        if not searches(own) or not hasattr(own, "over"):
+        if not searches(own):
             raise BadInput(
                 "it asks for no trials",
                 where=recipe,
