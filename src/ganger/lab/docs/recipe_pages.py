@@ -14,6 +14,7 @@ import numpy as np
 from ganger.core.spec import ClusterSpec, GpuType, JobSpec, NodeSpec, Role, Shape, TenantSpec
 from ganger.core.state.jobs import declare
 from ganger.core.units import MINUTE, NEVER, SECOND
+from ganger.lab.docs import tuning_pages
 from ganger.lab.docs.serving_pages import drawing, drawn, example, played
 from ganger.lab.report.drawing import draw
 from ganger.lab.result import Run
@@ -72,6 +73,15 @@ Recipes that batch requests to models, as `ganger recipes --plane requests` list
 | recipe | year | improves | must know | what it does |
 |:---|---:|:---|:---|:---|
 """
+TRIALS = """
+## Over the trials of a search
+
+Recipes that decide which trials of a search for hyper-parameters go on, as `ganger recipes --plane
+tuning` lists them ([tuning](../tuning.md)), each with what it does with another small example.
+
+| recipe | year | improves | must know | what it does |
+|:---|---:|:---|:---|:---|
+"""
 
 
 def example_jobs() -> Trace:
@@ -110,15 +120,17 @@ def write_pages(folder: Path) -> int:
 
 def pages(names: list[str] | None = None) -> Iterator[tuple[str, str]]:
     """File names and texts: for every recipe (of `names`) a page and a picture; then the index."""
-    for name in [*recipes(), *recipes("requests")] if names is None else names:
+    every = [*recipes(), *recipes("requests"), *recipes("tuning")]
+    for name in every if names is None else names:
         recipe = find(name)
         yield f"{name}.md", page(recipe)
         if recipe.plane == "training":
             yield f"{name}.svg", draw(schedule(name), HORIZON)
-        elif drawn(name):
+        elif recipe.plane == "requests" and drawn(name):
             yield f"{name}.svg", drawing(played(name))
     lines = "".join(_line(find(name)) for name in recipes())
-    yield "README.md", HEAD + lines + REQUESTS + "".join(map(_short, recipes("requests")))
+    requests, trials = ("".join(map(_short, recipes(plane))) for plane in ("requests", "tuning"))
+    yield "README.md", HEAD + lines + REQUESTS + requests + TRIALS + trials
 
 
 def _short(name: str) -> str:
@@ -148,7 +160,7 @@ def _line(recipe: Recipe) -> str:
 
 def page(recipe: Recipe) -> str:
     """One recipe as a page of Markdown."""
-    shown = _on_jobs(recipe) if recipe.plane == "training" else example(recipe)
+    examples = {"training": _on_jobs, "requests": example, "tuning": tuning_pages.example}
     parts = [
         f"# {recipe.name}",
         f"*{recipe.paper}.*",
@@ -156,7 +168,7 @@ def page(recipe: Recipe) -> str:
         recipe.doc,
         _facts(recipe),
         _parameters(recipe),
-        shown,
+        examples[recipe.plane](recipe),
         "[All recipes](README.md)",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
