@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
-from ganger.core.tuning.space import Parameter, Space
+from ganger.core.tuning.space import Parameter, Point, Space
 
 LR = Parameter(low=1e-4, high=1e-1, log=True)
 LAYERS = Parameter(type="integer", low=1, high=4)
@@ -47,7 +47,7 @@ def test_every_point_lies_in_the_space_and_has_only_what_matters(places: list[fl
 
 
 def test_what_is_missing_or_outside_is_not_in_the_space() -> None:
-    good = {"lr": 0.01, "layers": 2, "units": 64, "optimizer": "sgd", "momentum": 0.5}
+    good: Point = {"lr": 0.01, "layers": 2, "units": 64, "optimizer": "sgd", "momentum": 0.5}
     assert SPACE.holds(good)
     wrong: list[dict[str, Any]] = [
         {"lr": 0.2},

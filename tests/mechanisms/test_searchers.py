@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from ganger.core.errors import BadInput
-from ganger.core.tuning.space import Parameter, Space
+from ganger.core.tuning.space import Parameter, Point, Space
 from ganger.mechanisms.tuning.searching.named import SEARCHERS, count_of, searcher_of
 
 SPACE = Space(
     {"x": Parameter(), "y": Parameter(), "o": Parameter(type="choice", values=("a", "b"))}
 )
-POINTS = [{"x": 0.5, "y": 0.5, "o": "b"}]
+POINTS: list[Point] = [{"x": 0.5, "y": 0.5, "o": "b"}]
 
 
 @pytest.mark.parametrize("name", SEARCHERS)
@@ -60,7 +60,7 @@ def test_an_unknown_searcher_is_refused() -> None:
         searcher_of("grid search", SPACE, (), 0)
 
 
-def badness(point: dict[str, object]) -> float:
+def badness(point: Point) -> float:
     """Best at (0.3, 0.7), and with the choice b."""
     x, y = float(str(point["x"])), float(str(point["y"]))
     return (x - 0.3) ** 2 + (y - 0.7) ** 2 + (0.5 if point["o"] == "a" else 0.0)
@@ -89,7 +89,7 @@ def test_two_densities_look_at_the_highest_epoch_that_enough_have_reached() -> N
     rng = np.random.default_rng(0)
     for number in range(30):
         x = float(rng.random())
-        point = {"x": x, "y": 0.5, "o": "a"}
+        point: Point = {"x": x, "y": 0.5, "o": "a"}
         for searcher, late in ((few, 5), (enough, 30)):
             searcher.tell(point, 1.0, -x)
             if number < late:

@@ -78,7 +78,7 @@ def test_money_is_what_the_gpus_cost_for_as_long_as_they_are_held() -> None:
 
 
 def test_the_first_limit_that_is_reached_ends_the_search() -> None:
-    both = {"deadline": "5s", "budget": Budget(gpu_hours=14 / 3600, epochs=12)}
+    both: dict[str, Any] = {"deadline": "5s", "budget": Budget(gpu_hours=14 / 3600, epochs=12)}
     assert run(**both).run.metrics["seconds"] == 5
     assert run(**both | {"deadline": "8s"}).run.metrics["seconds"] == 6
 

@@ -133,11 +133,13 @@ class Limited:
     def _ask(self, view: View, trained: dict[int, float], unused: float) -> None:
         """Be asked before the trials that run, or are about to, may have trained for what is
         left."""
-        within, asks, drawn = view.at.within, view.at.asks_at, dict[int, float]()
+        within, asks = view.at.within, view.at.asks_at
+        drawn: dict[int, float] = {}
         for action in view.draft.plan().actions:
             if isinstance(action, Start | AskAt) and within[action.job] == view.within:
-                before = drawn.get(action.job, asks[action.job])
-                drawn[action.job] = action.epoch if isinstance(action, AskAt) else before
+                drawn.setdefault(action.job, asks[action.job])
+                if isinstance(action, AskAt):
+                    drawn[action.job] = action.epoch
         jobs = {*view.active.tolist(), *drawn}
         each = unused / max(len(jobs) + view.spawning.get(view.within, 0), 1)
         for job in sorted(jobs):
