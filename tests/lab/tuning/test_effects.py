@@ -31,7 +31,7 @@ def best(recipe: str, trials: int = 300) -> float:
     search = checked(document, "x.toml")
     runs = [run_experiment(search, Formula(epochs=27), recipe, seed) for seed in SEEDS]
     assert all(run.metrics["budget_kept"] for run in runs)
-    return mean(run.metrics["best"] for run in runs)
+    return float(mean(run.metrics["best"] for run in runs))
 
 
 @pytest.mark.parametrize(

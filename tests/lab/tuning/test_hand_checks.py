@@ -137,6 +137,9 @@ def test_the_median_rule_compares_the_best_with_the_means_of_others() -> None:
     assert patient.epochs() == [3, 3, 3, 2, 3]
     few = searched(experiment(1, trials=5), table(*flat), "tune.median(least=4)")
     assert few.epochs() == [3, 3, 3, 3, 3], "the fourth has three others, the fifth is no worse"
+    early = table(*flat[:3], [3.0, 9.0, 9.0])
+    found = searched(experiment(1, trials=4), early, "tune.median(least=3)")
+    assert found.epochs() == [3, 3, 3, 3], "what counts of a trial is its best"
     seldom = searched(experiment(1, trials=5), table(*flat), "tune.median(least=3,every=2,grace=2)")
     assert seldom.epochs() == [3, 3, 3, 2, 3]
 

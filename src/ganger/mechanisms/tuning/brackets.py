@@ -25,10 +25,9 @@ def brackets(longest: float, eta: int, first: float) -> list[tuple[int, float]]:
 
 
 class HyperbandMemory(msgspec.Struct, frozen=True):
-    """Which bracket is run, from which row on its trials are, and how far it is."""
+    """Which bracket is run, and how far it is."""
 
     bracket: int
-    after: int
     inner: HalvingMemory | None
 
 
@@ -56,26 +55,24 @@ class Hyperband:
 
     def decide(self, view: View, memory: HyperbandMemory | None) -> tuple[Plan, HyperbandMemory]:
         """What runs inside the grant of one search. Raises InvariantError outside of any."""
-        bracket, after, inner = 0, -1, None
-        if memory is not None:
-            bracket, after, inner = memory.bracket, memory.after, memory.inner
-        ended = inner is not None and self._halving(bracket, after).over(view, inner)
-        if inner is not None and ended and bracket + 1 < self._count:
-            bracket, after, inner = bracket + 1, view.jobs.n - 1, None
-        plan, inner = self._halving(bracket, after).decide(view, inner)
-        return plan, HyperbandMemory(bracket, after, inner)
+        bracket, inner = (memory.bracket, memory.inner) if memory is not None else (0, None)
+        ended = inner is not None and self._halving(bracket).over(view, inner)
+        if ended and bracket + 1 < self._count:  # nothing is left of its trials
+            bracket, inner = bracket + 1, None
+        plan, inner = self._halving(bracket).decide(view, inner)
+        return plan, HyperbandMemory(bracket, inner)
 
     def over(self, view: View, memory: HyperbandMemory) -> bool:
         """Whether the last bracket is over."""
         if memory.bracket + 1 < self._count or memory.inner is None:
             return False
-        return self._halving(memory.bracket, memory.after).over(view, memory.inner)
+        return self._halving(memory.bracket).over(view, memory.inner)
 
     @property
     def _count(self) -> int:
         return self.rounds * len(brackets(self.longest, self.eta, self.first))
 
-    def _halving(self, bracket: int, after: int) -> SuccessiveHalving:
+    def _halving(self, bracket: int) -> SuccessiveHalving:
         """The successive halving of that bracket."""
         rows = brackets(self.longest, self.eta, self.first)
         count, judged = rows[bracket % len(rows)]
@@ -87,7 +84,6 @@ class Hyperband:
             self.mode,
             self.gpus,
             self.longest,
-            after,
             one_by_one=bool(self.searcher),
             place=self.place,
         )

@@ -55,17 +55,14 @@ class _Rung:
         self.line = Line()
         return trials
 
-    def to_look_at(
-        self, view: View, trials: list[int], *, all_there: bool, after: int = -1
-    ) -> Sequence[int]:
+    def to_look_at(self, view: View, trials: list[int], *, all_there: bool) -> Sequence[int]:
         """The trials of which something may have changed; `all_there`: also such as do not race
-        yet, of the rows above `after`."""
+        yet."""
         if self.trials is trials:
             return sorted(set(view.changed))
         self.begin(trials)
         sets = (view.pending, view.paused, view.active) if all_there else ()
-        new = (job for ids in sets for job in ids.tolist() if job > after)
-        return sorted({*trials, *new})
+        return sorted({*trials, *(job for ids in sets for job in ids.tolist())})
 
 
 @dataclass(frozen=True)
@@ -88,8 +85,6 @@ class SuccessiveHalving:
     mode: Mode
     gpus: int
     longest: float = ENDLESS
-    after: int = -1
-    """Only trials of rows above this race."""
     one_by_one: bool = False
     """Whether trials are asked for where there is room, so that a searcher has heard of others."""
     place: Placer = PACK
@@ -100,10 +95,8 @@ class SuccessiveHalving:
         parent = search_of(view, self.name)
         rung, trials = (memory.rung, memory.trials) if memory else (0, [])
         found = view.cached(_Rung)
-        look = found.to_look_at(view, trials, all_there=not rung, after=self.after)
-        late = (
-            () if rung else [job for job in look if job > self.after and job not in found.members]
-        )
+        look = found.to_look_at(view, trials, all_there=not rung)
+        late = [job for job in look if job not in found.members] if not rung else ()
         if late:  # until the first rung ends, those that were asked for may still come
             look = trials = found.begin(sorted([*trials, *late]))
         self._see(view, look, found, rung)
@@ -124,8 +117,6 @@ class SuccessiveHalving:
         """Whether no trial is left to run."""
         phase = view.at.phase
         waits = view.spawning.get(view.within, 0) or not memory.trials
-        if self.one_by_one and not memory.rung and len(memory.trials) < self.trials:
-            return False
         return not waits and all(phase[job] >= _FINISHED for job in memory.trials)
 
     def _wanted(self, view: View, found: _Rung, trials: list[int], *, begins: bool) -> int:
@@ -189,5 +180,7 @@ class SuccessiveHalving:
                 if job not in found.open and phases[job] == _RUNNING:
                     ends = goal >= self.longest or broke(view.trials[job])
                     (view.draft.retire if ends else view.draft.pause)(job)
-                if asks[job] != goal:
+                curve = view.trials.get(job)
+                passed = asks[job] <= (curve.last if curve is not None else 0.0)
+                if asks[job] > goal or (passed and asks[job] < goal):  # else a limit asks before
                     view.draft.act(AskAt(job, goal))

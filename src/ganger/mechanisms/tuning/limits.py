@@ -80,7 +80,7 @@ class Limited:
         trained = self._trained(view, before.trained)
         unused = self.limits.epochs - sum(trained.values())
         wake, rate = self._end(view, paid)
-        if before.over or wake <= view.now or unused <= 0:
+        if wake <= view.now or unused <= 0:
             self._stop(view)
             return view.draft.plan(), LimitedMemory(inner, trained, paid, view.now, rate, over=True)
         plan, inner = self.inner.decide(view, inner)
@@ -124,7 +124,7 @@ class Limited:
         if self.limits.epochs >= NEVER:
             return before
         trained = dict(before)
-        for job in view.changed:
+        for job in {*view.active.tolist(), *view.changed}:  # not every report is a change
             curve = view.trials.get(job)
             if curve is not None and curve.last > trained.get(job, 0.0):
                 trained[job] = curve.last
@@ -143,14 +143,13 @@ class Limited:
         jobs = {*view.active.tolist(), *drawn}
         each = unused / max(len(jobs) + view.spawning.get(view.within, 0), 1)
         for job in sorted(jobs):
-            latest = trained.get(job, 0.0) + max(each, _LEAST)
+            past = trained.get(job, 0.0)
+            latest = past + max(each, _LEAST)
             if drawn.get(job, asks[job]) > latest:
-                view.draft.act(AskAt(job, floor(latest) if latest >= 1 else latest))
+                view.draft.act(AskAt(job, floor(latest) if floor(latest) > past else latest))
 
     def _stop(self, view: View) -> None:
-        """End all trials that are not about to."""
+        """End all trials that run and are not about to end. The others go with the search."""
         for job in view.active.tolist():
             if view.draft.holds(job) is not None:
                 view.draft.retire(job)
-        for job in [*view.pending.tolist(), *view.paused.tolist()]:
-            view.draft.retire(job)
