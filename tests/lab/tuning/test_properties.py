@@ -92,6 +92,9 @@ def check_promotions(found: Searched, least: int = 0) -> None:
     for step in found.steps:
         for trial, epoch, value in step.reports:
             rung = at_rung.get(trial, 0)
+            if rung == 0 and trial in came[0]:  # the last to come may go on without a pause
+                at_rung[trial] = rung = 1
+                gone[0].add(trial)
             if rung < 2 and (value is None or epoch >= (1.0, 3.0)[rung]):
                 came[rung][trial] = math.inf if value is None else value
         for what, trial in step.actions:
