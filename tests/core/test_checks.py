@@ -130,7 +130,7 @@ def _outside(kernel: Kernel) -> None:
         (hold(False, 6, 0b1001), "shares whole devices"),
         (hold(False, 5, 0b100, 600), "over its capacity"),
         (hold(False, 5, 0b1000, 600), "over its capacity"),
-        (_outside, "job 1 holds what its parent 0 does not"),
+        (_outside, "the grant of job 0 is not what it holds"),
         (put("phase", 3, Phase.STOPPING), "job 3 holds devices while STOPPING"),
         (put("phase", 3, Phase.FINISHED), "job 3 holds devices while FINISHED"),
         (put("phase", 6, Phase.BLOCKED), "the pending set"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ganger.core.books.ledger import Ledger
+from ganger.core.books.ledger import Ledger, Room
 from ganger.core.events import ANYTHING, Failed, Measured, Released, Started
 from ganger.core.plan import Plan, Reason, Slot
 from ganger.core.spec import GpuType, JobSpec, Needs, NodeSpec, OnPreempt, Role, TenantSpec
@@ -125,6 +125,6 @@ def test_a_table_grows_by_doubling_and_begins_with_sixteen() -> None:
 
 def test_an_empty_grant_has_nothing() -> None:
     nodes = Nodes(cluster(2, 4))
-    grant = Ledger(nodes, {1: 0b0110})
+    grant = Ledger(nodes, {1: Room(0b0110)})
     assert (grant.free, grant.total, grant.up) == (2, 2, [False, True])
     assert grant.full == [0, 0b0110]

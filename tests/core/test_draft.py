@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ganger.core.books.draft import Draft
-from ganger.core.books.ledger import Ledger
+from ganger.core.books.ledger import Ledger, Room
 from ganger.core.plan import Placement, Resize, Slot, Start, Stop
 from ganger.core.spec import Kind
 from ganger.core.state.cluster import Nodes
@@ -107,7 +107,7 @@ def test_what_went_with_a_parent_is_of_no_more_interest_once_that_is_booked() ->
     give back brings only A back."""
     jobs = Jobs.of(trace_of([job("a", size=2, kind=Kind.TUNE), job("b", parent="a")]).declared)
     nodes = Nodes(cluster(1, 4))
-    ledger, grant = Ledger(nodes), Ledger(nodes, {0: 0b0011})
+    ledger, grant = Ledger(nodes), Ledger(nodes, {0: Room(0b0011)})
     inner = {A: grant}
     draft = Draft(jobs, ledger, inner)
     ledger.take(A, draft.shape(A), on(0b0011))

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from bench import Bench, on
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.events import Accepted, Batch, Failed, Finished, Released, Started, Submitted, Woke
-from ganger.core.plan import Plan, Resize, Slot, Start, Stop
-from ganger.core.spec import ClusterSpec, Kind, Role, Shape
+from ganger.core.plan import Placement, Plan, Resize, Slot, Start, Stop
+from ganger.core.spec import ClusterSpec, Kind, Needs, Role, Shape
 from ganger.core.state.bounds import refuse_unfit
 from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import Snapshot, capture, restore
@@ -31,9 +31,24 @@ from ganger.recipes import registry
 from ganger.sim.physics import Costs
 from ganger.sim.rows import Outage
 from ganger.workloads.trace import Trace
-from worlds import Work, cluster, job, play, trace_of
+from worlds import Work, cluster, gpus, job, play, trace_of
 
 SEARCH = job("search", lasts=None, kind=Kind.TUNE, shape=Shape((Role(size=4, least=1, most=8),)))
+
+
+def needing(size: int = 1, **needs: int) -> Shape:
+    """Workers that need more than GPUs, or a part of one."""
+    return Shape((Role(size=size, needs=Needs(**needs)),))
+
+
+def hosted() -> Work:
+    """A search of one GPU, 4 CPUs and 8 GiB."""
+    return job("hosted", lasts=None, kind=Kind.TUNE, shape=needing(cpus=4000, memory=8192))
+
+
+def parted() -> Work:
+    """A search of a quarter of a GPU and 4,000 MiB of its memory."""
+    return job("parted", lasts=None, kind=Kind.TUNE, shape=needing(share=250, gpu_memory=4000))
 
 
 def search(trials: int = 3, nodes: int = 2, size: int = 4) -> Bench:
@@ -225,6 +240,77 @@ def test_a_snapshot_of_the_version_before_places_children_as_it_did() -> None:
     assert again.placements() == bench.kernel.placements()
 
 
+# ---------------------------------------------------------------------- more than GPUs
+
+
+def test_a_grant_has_the_cpus_of_its_parent_and_no_more() -> None:
+    """The search holds 2 GPUs and 6 of the 16 CPUs. A trial needs one GPU and 4 CPUs, so that one
+    runs at a time; the job beside has the 10 CPUs that are left."""
+    works = [
+        job("search", lasts=None, kind=Kind.TUNE, shape=needing(2, cpus=3000)),
+        job("t0", 0, 3, shape=needing(cpus=4000), parent="search"),
+        job("t1", 0, 3, shape=needing(cpus=4000), parent="search"),
+        job("small", 0, 1, shape=needing(cpus=2000), parent="search"),
+        job("beside", 0, 9, shape=needing(cpus=10_000)),
+    ]
+    policy = TwoLevel(registry.make("fifo(walk=skip)"), registry.make("fifo(walk=skip)"))
+    run = play(policy, works, cluster(1, 4, cpus=16_000), until=20 * SECOND)
+    assert (
+        run.text()
+        == """\
+0: start search on 0:0,1; start beside on 0:2
+0: start t0 on 0:0; start small on 0:1
+3: start t1 on 0:0"""
+    )
+
+
+def test_trials_share_the_part_of_a_gpu_that_their_search_holds() -> None:
+    """The search has half of the GPU and half of its memory, a job beside has the other half. Two
+    trials of a quarter fit; the third waits for both memory and compute."""
+    works = [
+        job("search", lasts=None, kind=Kind.TUNE, shape=needing(share=500, gpu_memory=8000)),
+        job("t0", 0, 2, shape=needing(share=250, gpu_memory=4000), parent="search"),
+        job("t1", 0, 4, shape=needing(share=250, gpu_memory=3000), parent="search"),
+        job("t2", 0, 1, shape=needing(share=100, gpu_memory=4001), parent="search"),
+        job("t3", 0, 1, shape=needing(share=250, gpu_memory=4000), parent="search"),
+        job("beside", 0, 9, shape=needing(share=500, gpu_memory=8000)),
+    ]
+    policy = TwoLevel(registry.make("fifo(walk=skip)"), registry.make("fifo(walk=skip)"))
+    run = play(policy, works, cluster(1, 1), until=20 * SECOND)
+    assert (
+        run.text()
+        == """\
+0: start search on 0:0; start beside on 0:0
+0: start t0 on 0:0; start t1 on 0:0
+2: start t2 on 0:0
+3: start t3 on 0:0"""
+    )
+
+
+def test_of_trials_that_a_smaller_grant_has_no_cpus_for_the_last_goes() -> None:
+    """The search gives up a helper with 4 CPUs, and none of its GPUs."""
+    shape = Shape(
+        (
+            Role("gpu", 2, needs=Needs(cpus=1000)),
+            Role("helper", 2, least=1, most=2, needs=Needs(gpus=0, cpus=4000)),
+        )
+    )
+    works = [
+        job("search", lasts=None, kind=Kind.TUNE, shape=shape),
+        *(job(f"t{i}", shape=needing(cpus=5000), parent="search") for i in range(2)),
+    ]
+    bench = Bench(*works, on=cluster(1, 2, cpus=16_000))
+
+    def held(helpers: int) -> Placement:
+        return (Slot(0, 0b11, 2), Slot(0, 0, helpers, 1))
+
+    bench.feed(0, *map(Submitted, range(3)), then=[Start(0, 1, held(2))])
+    bench.feed(0, Started(0, 1), then=[Start(i + 1, 1, on(1 << i)) for i in range(2)])
+    bench.feed(0, Started(1, 1), Started(2, 1))
+    plan = drawn(bench, lambda view: view.draft.resize(0, held(1)))
+    assert plan.actions == [Stop(2, 1, "parent"), Resize(0, 2, held(1), (0, 2))]
+
+
 # ---------------------------------------------------------------------- which families there are
 
 
@@ -248,11 +334,38 @@ def test_a_snapshot_of_the_version_before_places_children_as_it_did() -> None:
             [SEARCH, job("wide", size=9, parent="search")],
             "'wide': it asks for 9 GPUs, and its parent 'search' never holds more than 8",
         ),
+        (
+            [SEARCH, job("t", shape=needing(cpus=500), parent="search")],
+            "'t': it asks for 0.5 CPUs, and its parent 'search' never holds more than 0",
+        ),
+        (
+            [hosted(), job("t", shape=needing(memory=9000), parent="hosted")],
+            "'t': it asks for 9000 MiB of host memory, and its parent 'hosted' never holds more"
+            " than 8192",
+        ),
+        (
+            [parted(), job("t", shape=needing(share=300), parent="parted")],
+            "'t': it asks for 0.3 GPUs, and its parent 'parted' never holds more than 0.25",
+        ),
+        (
+            [parted(), job("t", shape=needing(share=100, gpu_memory=4001), parent="parted")],
+            "'t': it asks for 4001 MiB of GPU memory, and its parent 'parted' never holds more"
+            " than 4000",
+        ),
     ],
 )
 def test_a_family_that_could_never_run_is_refused(works: list[Work], complaint: str) -> None:
     with pytest.raises(BadInput, match=complaint):
         trace_of(works)
+
+
+def test_a_trial_that_asks_for_all_that_its_parent_may_hold_is_taken() -> None:
+    full = needing(cpus=4000, memory=8192)
+    assert trace_of([hosted(), job("t", shape=full, parent="hosted")]).jobs == 2
+    full = needing(share=250, gpu_memory=4000)
+    assert trace_of([parted(), job("t", shape=full, parent="parted")]).jobs == 2
+    part = needing(share=250, gpu_memory=9000)
+    assert trace_of([SEARCH, job("part of a whole GPU", shape=part, parent="search")]).jobs == 2
 
 
 def test_a_trial_as_wide_as_its_parent_may_get_and_a_wide_replica_are_taken() -> None:
@@ -408,20 +521,37 @@ def _around(view: View, held: Any, size: int) -> Any:
     st.sampled_from(["fifo", "srtf", "las(quantum=2s)", "backfill", "max-min", "afs"]),
     st.lists(st.tuples(st.integers(0, 1), st.integers(1, 20)), max_size=2),
     st.sampled_from([Costs(), Costs(SECOND, 2 * SECOND, SECOND)]),
+    st.booleans(),
 )
 def test_whatever_happens_to_a_grant_its_children_stay_inside_it_and_all_are_done(
-    orders: list[tuple[str, int]], inner: str, down: list[tuple[int, int]], costs: Costs
+    orders: list[tuple[str, int]],
+    inner: str,
+    down: list[tuple[int, int]],
+    costs: Costs,
+    hosts: bool,
 ) -> None:
+    """With `hosts`, CPUs are scarcer than GPUs: a node has 2 for each of its 4 GPUs."""
+    top, trials = SEARCH, [gpus(1 + i % 2) for i in range(9)]
+    if hosts:
+        needs = Needs(cpus=2000, memory=1000)
+        top = job(
+            "search", lasts=None, kind=Kind.TUNE, shape=Shape((Role("", 4, 1, 8, needs=needs),))
+        )
+        trials = [needing(cpus=1000 * (1 + i % 3), memory=500 * (i % 4)) for i in range(9)]
     works: list[Work] = [
-        SEARCH,
-        *(job(f"t{i}", i % 3, 2 + i % 4, size=1 + i % 2, parent="search") for i in range(9)),
+        top,
+        *(job(f"t{i}", i % 3, 2 + i % 4, shape=trials[i], parent="search") for i in range(9)),
         *(job(f"other {i}", i, 4, size=2) for i in range(4)),
     ]
     lost = dict(down)
     outages = tuple(Outage(node, at * SECOND, (at + 4) * SECOND) for node, at in lost.items())
     policy = TwoLevel(Restless(orders), registry.make(inner))
     run = play(
-        policy, works, cluster(2, 4), Setup(costs=costs, outages=outages), until=2000 * SECOND
+        policy,
+        works,
+        cluster(2, 4, cpus=8000, memory=4000),
+        Setup(costs=costs, outages=outages),
+        until=2000 * SECOND,
     )
     done = {work.spec.name: run.phase(work.spec.name) for work in works}
     assert set(done.values()) == {"finished"}, done

@@ -9,7 +9,7 @@ from bench import Bench, on
 from core.test_kernel import Nested, family
 from ganger.core import events
 from ganger.core.books.ledger import Ledger
-from ganger.core.events import Command, Released, Started, Submitted
+from ganger.core.events import SERVED, Command, Released, Started, Submitted, kinds_of_change
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Start
 from ganger.core.spec import Kind
@@ -57,10 +57,11 @@ def test_a_kernel_restored_while_trials_run_goes_on_to_the_same_bytes(at: int) -
 
 def test_at_one_instant_what_frees_comes_first_then_what_runs_then_who_comes_then_orders() -> None:
     order = [
-        ["Finished"], ["Failed"], ["Released"], ["Refused"], ["NodeDown"], ["NodeUp", "Withheld"],
-        ["Started"], ["Progressed", "Measured", "Evaluated"], ["Submitted", "Accepted"],
-        ["Command", "NodeCommand"], ["Woke"],
+        ["Finished"], ["Failed"], ["Released"], ["Refused", "Unable"], ["NodeDown"],
+        ["NodeUp", "Withheld"], ["Started"], ["Progressed", "Measured", "Evaluated", "Served"],
+        ["Submitted", "Accepted"],        ["Command", "NodeCommand"], ["Woke"],
     ]  # fmt: skip
+    assert kinds_of_change(SERVED) == SERVED
     for rank, names in enumerate(order):
         assert [getattr(events, name).rank for name in names] == [rank] * len(names)
 
@@ -69,10 +70,10 @@ def test_who_leaves_a_grant_is_waited_for_when_the_grant_grows_and_when_it_is_cl
     """Trial 5 is told to leave GPU 0 of its parent's two; the parent gets a third, then goes."""
     nodes = Nodes(cluster(1, 4))
     grants = Grants(nodes, Ledger(nodes))
-    grants.open(1, on(0b0011))
+    grants.open(1, gpus(2), on(0b0011))
     grants.inner[1].take(5, gpus(1), on(0b0001))
     grants.inner[1].give(5, leaving=True)
-    grants.open(1, on(0b0111))
+    grants.open(1, gpus(3), on(0b0111))
     assert {row[0] for row in grants.inner[1].leaving[0]} == {5}
     grants.close(1)
     assert {row[0] for row in grants.top.ledger.leaving[0]} == {5}

@@ -120,7 +120,8 @@ def test_news_of_another_attempt_changes_neither_phase_nor_books(news: AnyEvent)
     bench.feed(1, Released(0, 1, 1.0 * SECOND), then=[Start(0, 2, on(0b1100))])
     bench.feed(2, Started(0, 2))
     assert bench.jobs.restarts[0] == 1
-    bench.feed(3, news)
+    plan = bench.feed(3, news)
+    assert (plan is None) == (not isinstance(news, Progressed)), "there is nothing to decide"
     assert bench.phase() == Phase.RUNNING
     assert bench.kernel.ledger.holds[0][1] == on(0b1100)
     assert bench.kernel.ledger.free == 2

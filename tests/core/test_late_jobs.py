@@ -31,6 +31,7 @@ from ganger.core.events import (
     Served,
     Started,
     Submitted,
+    Unable,
     Woke,
     kinds_of_change,
 )
@@ -38,14 +39,17 @@ from ganger.core.plan import (
     PAUSED,
     RETIRED,
     SPAWNED_MAX,
+    AnyAction,
     AskAt,
     Plan,
     Provision,
+    Resize,
     Retire,
     Route,
     Spawn,
     Start,
     Stop,
+    Suspend,
     Tune,
 )
 from ganger.core.spec import JobSpec, Kind, Role, Shape
@@ -535,3 +539,101 @@ def test_windows_of_a_service_that_is_over_are_not_kept() -> None:
     bench.policy.next = Plan()
     bench.kernel.step(Batch(2 * SECOND, [Finished(0, 1), Served(0, (0,), {"queue": (1.0,)})]))
     assert list(bench.kernel.view.services) == []
+
+
+# ---------------------------------------------------------------------- what cannot be done
+
+
+def test_what_an_engine_cannot_do_is_taken_back_and_no_policy_is_asked_to_ask_again() -> None:
+    """Of three children one is still to come; the knobs and the routes of one job are gone."""
+    bench = search(2)
+    view = bench.kernel.view
+    knobs = [Tune(1, 1, {"lr": 0.1}), Tune(0, 1, {"lr": 0.2})]
+    bench.feed(1, Woke(), then=[Spawn(0, TRIAL, 3), *knobs, Route(0, {1: 1.0}), Route(1, {2: 1.0})])
+    bench.feed(1, Woke())
+    before = bench.policy.asked
+    bench.feed(2, Unable(0, "Spawn", 2), Unable(1, "Tune"), Unable(0, "Route"), Unable(0, "Stop"))
+    assert bench.policy.asked == before
+    assert (view.spawning, view.knobs, view.routes) == ({0: 1}, {0: {"lr": 0.2}}, {1: {2: 1.0}})
+    bench.feed(3, Unable(0, "Spawn"))
+    assert view.spawning == {}
+
+
+def test_a_person_may_end_a_search_as_one_that_finished_wherever_it_is() -> None:
+    """One that waits ends at once; one that runs, or was told to go, when it has let go. Who waits
+    for it may run then; and its trials are cancelled."""
+    after = job("after", after=("search",))
+    for told in ([], [Stop(0, 1)]):
+        bench = Bench(SEARCH, job("t0", parent="search"), after, on=cluster(2, 4))
+        bench.feed(0, *map(Submitted, range(3)))
+        assert bench.phase(2) == Phase.BLOCKED
+        bench.feed(1, Woke(), then=[Start(0, 1, on(0b1111))])
+        bench.feed(2, Started(0, 1), then=told)
+        plan = bench.feed(3, Command(0, "finish"))
+        assert plan is not None
+        assert plan.actions == ([] if told else [Stop(0, 1, RETIRED)])
+        assert bench.phase(0) == Phase.STOPPING
+        bench.feed(4, Released(0, 1, 0.0))
+        assert [bench.phase(row) for row in range(3)] == [
+            Phase.FINISHED, Phase.CANCELLED, Phase.PENDING]  # fmt: skip
+    waits = Bench(SEARCH, after, on=cluster(2, 4))
+    waits.feed(0, Submitted(0), Submitted(1))
+    waits.policy.next = Plan(until=QUEUED)
+    waits.kernel.step(Batch(SECOND, [Command(0, "hold"), Command(0, "release")]))
+    asked = waits.policy.asked
+    waits.kernel.step(Batch(2 * SECOND, [Command(0, "finish")]))
+    assert (waits.phase(0), waits.phase(1)) == (Phase.FINISHED, Phase.PENDING)
+    assert waits.policy.asked > asked
+    waits.kernel.step(Batch(3 * SECOND, [Command(0, "finish")]))
+    assert waits.phase(0) == Phase.FINISHED
+
+
+def test_what_people_order_is_done_in_a_step_that_asks_no_policy() -> None:
+    """Its plan is the order, and otherwise what stood: when to ask again, and after what."""
+    bench = search(1)
+    bench.policy.next = Plan(wake=9 * SECOND, until=SERVED)
+    bench.kernel.step(Batch(SECOND, [Command(1, "priority", 2.0)]))
+    asked = bench.policy.asked
+    plan = bench.kernel.step(Batch(2 * SECOND, [Command(1, "suspend")]))
+    assert bench.policy.asked == asked
+    assert plan == Plan([Suspend(1, 1)], [], 9 * SECOND, SERVED, bench.kernel.revision)
+
+
+class Written:
+    """Writes a plan down by itself, without drawing it: the next one of some."""
+
+    name = "written"
+
+    def __init__(self, *plans: list[AnyAction]) -> None:
+        self._plans = plans
+
+    def decide(self, view: View, memory: int | None) -> tuple[Plan, int]:
+        """The plan with the number of those before."""
+        at = memory or 0
+        return Plan([*(self._plans[at] if at < len(self._plans) else ())]), at + 1
+
+
+def test_two_levels_carry_out_plans_that_their_policies_have_not_drawn() -> None:
+    """The outer policy starts the search and a job, then moves the job and stops the search; the
+    inner one starts a trial and sets it an epoch."""
+    outer = Written(
+        [Start(0, 1, on(0b0011)), Start(2, 1, on(0b0001, node=1))],
+        [],
+        [Resize(2, 2, on(0b0110, node=1))],
+        [Stop(0, 1)],
+    )
+    inner = Written([Start(1, 1, on(0b0010)), AskAt(1, 7.0)])
+    works = [SEARCH, job("t0", parent="search"), job("other", shape=Shape((Role(most=2),)))]
+    bench = Bench(*works, on=cluster(2, 4), policy=TwoLevel(outer, inner))
+    first = bench.feed(0, *map(Submitted, range(3)))
+    second = bench.feed(1, Started(0, 1), Started(2, 1))
+    third = bench.feed(2, Started(1, 1))
+    fourth = bench.feed(3, Released(2, 1, 0.0), Started(2, 2))
+    assert [plan and plan.actions for plan in (first, second, third, fourth)] == [
+        [Start(0, 1, on(0b0011)), Start(2, 1, on(0b0001, node=1))],
+        [Start(1, 1, on(0b0010)), AskAt(1, 7.0)],
+        [Resize(2, 2, on(0b0110, node=1))],
+        [Stop(1, 1, "parent"), Stop(0, 1)],
+    ]
+    assert [bench.phase(row) for row in range(3)] == [
+        Phase.STOPPING, Phase.STOPPING, Phase.RUNNING]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ganger.core.books.ledger import Fit, Ledger
+from ganger.core.books.ledger import Fit, Ledger, Room
 from ganger.core.errors import InvariantError
 from ganger.core.plan import Slot
 from ganger.core.spec import ClusterSpec, GpuType, Locality, Needs, NodeSpec, Role, Shape
@@ -292,7 +292,7 @@ def test_undoing_works_on_a_node_that_went_down() -> None:
 
 def test_a_grant_is_a_cluster_of_its_own() -> None:
     nodes = Nodes(cluster(3, 4))
-    grant = Ledger(nodes, {1: 0b0110, 2: 0b1000})
+    grant = Ledger(nodes, {1: Room(0b0110), 2: Room(0b1000)})
     assert (grant.free, grant.total) == (3, 3)
     assert found(grant, gpus(2)) == "1:1,2"
     assert found(grant, gpus(3)) == "1:1,2 2:3"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ganger.core.books.ledger import Ledger
+from ganger.core.books.ledger import Ledger, Room
 from ganger.core.plan import Plan
 from ganger.core.spec import ClusterSpec, Kind, Needs, NodeSpec, Role, Shape
 from ganger.core.state.cluster import Nodes
@@ -69,10 +69,10 @@ def test_pools_are_those_of_the_grant_of_now() -> None:
         _scope = property(lambda self: self)
 
     view: Any = Desk(
-        ledger=Ledger(nodes, {0: 0b11, 1: 0b11}),
+        ledger=Ledger(nodes, {0: Room(0b11, 8000), 1: Room(0b11, 8000)}),
         scratch={},
         jobs=SimpleNamespace(shape=np.arange(2), shapes=shapes),
     )
     assert [pool.tolist() for pool in pools(view, np.arange(2))] == [[0, 1]]
-    view.ledger = Ledger(nodes, {1: 0b11})
+    view.ledger = Ledger(nodes, {1: Room(0b11, 8000)})
     assert [pool.tolist() for pool in pools(view, np.arange(2))] == [[0], [1]]

@@ -360,6 +360,76 @@ def crowd() -> Day:
     )
 
 
+def storm() -> Day:
+    """Nodes that come and go all the time under more jobs than fit: gangs over islands and racks,
+    elastic ones, jobs without GPUs that last, some that must not be stopped, deadlines that cannot
+    all be met, and a search whose trials come late."""
+    dice, works = Dice(7), []
+    sweep = job("sweep", 12 * MIN, 9000, size=3, kind=Kind.TUNE, tenant="bob", user="bob")
+    for i in range(36):
+        at, lasts = dice.between(0, 150) * MIN, int(dice.of(300, 900, 2500, 6000, 9000))
+        size = dice.of(1, 1, 2, 2, 3, 4, 6)
+        role = dice.of(
+            Role(size=size),
+            Role(size=size),
+            Role(size=size, least=1, most=size + 3),
+            Role(size=size, needs=Needs(cpus=1000, memory=4096)),
+            Role(size=dice.of(1, 2), needs=Needs(gpus=2)),
+            Role(size=1, needs=CORES),
+        )
+        more: dict[str, Any] = {}
+        if role.needs.gpus and i % 4 == 2:
+            more["gpu_types"] = dice.of(("B",), ("A", "B"), ("B", "A"))
+        if i % 9 == 4 and role.size * role.needs.gpus <= 4:
+            more["locality"] = dice.of(Locality.NODE, Locality.ISLAND)
+        declared: dict[str, Any] = {"model": dice.of("vgg", "own", ""), "steps": float(lasts)}
+        declared["estimate"] = lasts * dice.of(0.5, 1.0, 1.0, 3.0)
+        if i % 5 == 1:
+            declared["on_preempt"] = dice.of(OnPreempt.KILL, OnPreempt.SUSPEND, OnPreempt.NEVER)
+        if i % 3 == 1:
+            declared["deadline"] = at + lasts * dice.of(0.9, 1.3, 2, 4)
+        if i % 8 == 5:
+            declared["limit"] = lasts * dice.of(0.7, 2)
+        if i % 11 == 7:
+            declared["after"] = (f"j{i - dice.between(1, 5)}",)
+        if i % 7 == 6:
+            role, more, declared["parent"] = Role(size=dice.of(1, 2)), {}, "sweep"
+            at = max(at, 12 * MIN)
+        works.append(
+            job(f"j{i}", at, lasts, shape=Shape((role,), **more), **people(dice), **declared)
+        )
+    nodes = (
+        NodeSpec(2, 4, "A", cpus=12000, memory=65536, nodes_per_rack=2, island=2),
+        NodeSpec(2, 2, "A", cpus=6000, memory=32768, rack="s"),
+        NodeSpec(1, 4, "B", cpus=16000, memory=65536, rack="s"),
+        NodeSpec(1, 2, "B", cpus=4000, memory=16384, rack="t", island=2),
+    )
+    types = (GpuType("A", 16384, 300.0, 1.0), GpuType("B", 32768, 400.0, 3.0, 1.5))
+    known = Profiles(
+        {"vgg": Profile({"B": 1.9}, (1.0, 1.1, 1.3, 1.7), (1.0, 1.8, 2.4, 2.9, 3.2))},
+        Profile({"B": 1.1}, (1.0, 1.0, 1.05, 1.2)),
+    )
+    costs = Costs(
+        start=15 * SECOND,
+        checkpoint=20 * SECOND,
+        restore=35 * SECOND,
+        finish=4 * SECOND,
+        checkpoint_every=15 * MINUTE,
+    )
+    outages = tuple(
+        Outage(node, begins * MINUTE, ends * MINUTE)
+        for node, begins, ends in (
+            (0, 25, 40), (4, 31, 70), (1, 60, 61), (2, 75, 110), (5, 80, 85), (0, 95, 130),
+            (4, 120, 121), (3, 125, 200), (1, 140, 150), (5, 190, 260), (0, 230, 235),
+        )
+    )  # fmt: skip
+    return Day(
+        ClusterSpec(nodes, types, TENANTS),
+        [sweep, *works],
+        Setup(7, costs=costs, profiles=known, outages=outages, until=16 * HOUR),
+    )
+
+
 DAYS: dict[str, Callable[[], Day]] = {
     "gangs": gangs,
     "kinds": kinds,
@@ -367,4 +437,5 @@ DAYS: dict[str, Callable[[], Day]] = {
     "parts": parts,
     "pairs": pairs,
     "crowd": crowd,
+    "storm": storm,
 }

@@ -1,4 +1,4 @@
-"""What every recipe decided on five days is on record: whoever changes a decision sees which.
+"""What every recipe decided on seven days is on record: whoever changes a decision sees which.
 
 A line of `decided.txt` is a recipe, a day, when each job ended (seconds; `-`: it did not), and two
 fingerprints: of the starts, stops and resizes with their places, and of the plans in full (with

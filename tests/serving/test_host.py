@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from ganger.core.serving.world import Known, Lane, Latencies, World
 from ganger.core.spec import JobSpec, Kind, Role, Shape
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.log import replay
+from ganger.lab.serving.future import Columns, Future
 from ganger.lab.serving.hosting import Traffic
 from ganger.lab.simulation import Setup, run_one
 from ganger.recipes.registry import make_router
@@ -218,6 +219,29 @@ def test_more_replicas_answer_more_in_time() -> None:
         )
     )
     assert same["attainment"] < more["attainment"]
+
+
+def test_a_router_that_foresees_is_told_all_that_its_service_will_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[Future] = []
+
+    def keep(cls: type[Future], chunks: Iterator[Columns]) -> Future:
+        told.append(of(chunks))
+        return told[-1]
+
+    of = Future.of
+    monkeypatch.setattr(Future, "of", classmethod(keep))
+    few = generated(constant(2), seed=1, duration=200.0, mix=Mix(names=("bert",), slo=SECOND))
+    run = run_one(
+        load_trace(EXAMPLES / "trace.csv"),
+        load_cluster("2x4xT4"),
+        "fifo",
+        Setup(traffic=Traffic(few, traffic(0).models, "serve.clairvoyant")),
+    )
+    asked = {run.services[name]["requests"] for name in ("web", "bert")}
+    assert {len(each.coming(0).rows) for each in told} == asked
+    assert max(asked) > 300
 
 
 def test_models_that_no_service_has_are_one_error() -> None:

@@ -220,8 +220,7 @@ def test_demand_is_split_by_what_holders_have_to_do_and_served_as_far_as_they_ca
     memory.lanes_of = [[0], [1]]
     memory.pools_of = [[0, 1], [0], [0, 1], []]
     memory.waiting = [Waiting(demand=part * WINDOW) for part in (0.5, 1.0, 0.6, 2.0)]
-    memory.some = 0b1111
-    served = served_demand(memory)
+    served = served_demand(memory, range(4))
     first, second = 1.25 * WINDOW, 0.25 * WINDOW  # what they have to do before model 2 comes
     more = (
         0.6 * (1 / first) / (1 / first + 1 / second),

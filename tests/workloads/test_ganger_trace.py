@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
 from ganger.core.spec import JobSpec, Kind, Locality, Needs, OnPreempt, Role, Shape
-from ganger.core.state.jobs import declare
+from ganger.core.state.jobs import declare, refuse_unfit_child
 from ganger.core.units import DAY, NEVER, SECOND
 from ganger.workloads.formats import load_trace, save_trace
 from ganger.workloads.readers.ganger_trace import COLUMNS
@@ -26,6 +26,15 @@ times = st.integers(0, 30 * 365 * DAY)
 spans = st.one_of(st.just(NEVER), times)
 words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), max_size=8)
 plain = st.text(string.ascii_letters + string.digits + "._-", min_size=1, max_size=8)
+
+
+def fits(child: JobSpec, parent: JobSpec) -> bool:
+    """Whether `parent` may be the parent of `child`."""
+    try:
+        refuse_unfit_child(child, parent)
+    except BadInput:
+        return False
+    return True
 
 
 @st.composite
@@ -87,10 +96,7 @@ def traces(draw: st.DrawFn) -> Trace:
         if draw(st.booleans()):
             declared.after[row] = (draw(st.integers(0, row - 1)),)
             parent = draw(st.integers(-1, row - 1))
-            fits = declared.kind[parent] != Kind.TUNE or (
-                specs[row].shape.least <= specs[parent].shape.most
-            )
-            if parent >= 0 and declared.parent[parent] < 0 and fits:
+            if parent >= 0 and declared.parent[parent] < 0 and fits(specs[row], specs[parent]):
                 declared.parent[row] = parent
     duration = np.array(
         [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from ganger.core.books.ledger import Ledger
+from ganger.core.books.ledger import Ledger, rooms
 from ganger.core.errors import InvariantError
 from ganger.core.events import ANYTHING
 from ganger.core.plan import (
@@ -28,7 +28,7 @@ from ganger.core.state.jobs import Jobs
 from ganger.core.units import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 _NOTHING: dict[int, Placement] = {}
@@ -84,9 +84,9 @@ class Draft:
         on."""
         self._take(job, placement)
         if self._with and job in self._with:
-            for child, held in self._with[job]:
-                if _covers(placement, held):
-                    self.restore(child, held)
+            before = dict(self._with[job])
+            for child in self._that_fit(job, placement, before):
+                self.restore(child, before[child])
 
     def _take(self, job: int, placement: Placement) -> None:
         try:
@@ -135,11 +135,20 @@ class Draft:
         """The children that hold something which `placement` does not."""
         if parent not in self._inner:
             return []
-        return [
-            child
-            for child, (_, held) in sorted(self._inner[parent].holds.items())
-            if not _covers(placement, held)
-        ]
+        held = {child: there for child, (_, there) in self._inner[parent].holds.items()}
+        return sorted(held.keys() - self._that_fit(parent, placement, held))
+
+    def _that_fit(
+        self, parent: int, placement: Placement, held: Mapping[int, Placement]
+    ) -> list[int]:
+        """Of children that hold something, those that a grant of `placement` has room for where
+        they are, the first to come first."""
+        books, fit = Ledger(self._ledger.nodes, rooms(self.shape(parent), placement)), list[int]()
+        for child in sorted(held):
+            if books.is_free(self.shape(child), held[child]):
+                books.take(child, self.shape(child), held[child])
+                fit.append(child)
+        return fit
 
     def retire(self, job: int) -> None:
         """The job is wanted no more: it is over as soon as it has let go of what it holds."""
@@ -288,13 +297,3 @@ class Draft:
         self._stops = False
         self.made = None
         self.freed = _NOTHING
-
-
-def _covers(grant: Placement, held: Placement) -> bool:
-    """Whether all that a child holds lies inside a grant."""
-    masks: dict[int, int] = {}
-    for slot in grant:
-        masks[slot.node] = masks.get(slot.node, 0) | slot.devices
-    return not any(
-        slot.devices & ~masks.get(slot.node, 0) or slot.node not in masks for slot in held
-    )

@@ -26,8 +26,8 @@ _ISLAND, _NODE, _RACK = Locality.ISLAND, Locality.NODE, Locality.RACK
 class Capacity(RoleSearch):
     """What is free on a set of nodes. Only its ledger changes it.
 
-    `within` limits it to some devices of some nodes (node to mask): so a parent's grant becomes a
-    cluster of its own for its children.
+    `within` limits it to the room of a grant (by node): so a parent's grant becomes a cluster of
+    its own for its children.
     """
 
     # ------------------------------------------------------------------ where a shape fits

@@ -10,19 +10,14 @@ from contextlib import contextmanager
 
 from ganger.core.books.bits import lowest, members, pick_devices
 from ganger.core.books.fit import Capacity, Cell, Fit
-from ganger.core.books.stock import Columns
+from ganger.core.books.stock import Columns, Room, rooms, share_of
 from ganger.core.errors import InvariantError
 from ganger.core.plan import Placement, Slot
 from ganger.core.spec import Needs, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import WHOLE
 
-__all__ = ["Cell", "Fit", "Ledger", "lowest", "members", "pick_devices"]
-
-
-def share_of(needs: Needs, slot: Slot) -> int:
-    """The thousandths of each device of `slot` that its workers take."""
-    return slot.share or needs.share
+__all__ = ["Cell", "Fit", "Ledger", "Room", "lowest", "members", "pick_devices", "rooms"]
 
 
 class Ledger(Capacity):
@@ -31,7 +26,7 @@ class Ledger(Capacity):
     deciding = False
     """Whether a policy decides now: it draws what it wants, and only facts write the books."""
 
-    def __init__(self, nodes: Nodes, within: dict[int, int] | None = None) -> None:
+    def __init__(self, nodes: Nodes, within: Mapping[int, Room] | None = None) -> None:
         super().__init__(nodes, within)
         self.holds: dict[int, tuple[Shape, Placement]] = {}
         self.leaving: dict[int, list[tuple[int, int, int, int]]] = {}
@@ -401,7 +396,14 @@ class Ledger(Capacity):
     def check(self) -> None:
         """Raise InvariantError unless the books agree with what every job holds."""
         held = [0] * self.nodes.n
-        shares: dict[tuple[int, int], int] = {}
+        shares = {
+            (node, device): WHOLE - share
+            for node, room in (self.within or {}).items()
+            for device, (share, _) in room.parts.items()
+        }
+        owned = list(self.full)
+        for node, device in shares:
+            owned[node] |= 1 << device
         for job, (shape, placement) in self.holds.items():
             for slot in placement:
                 share = share_of(shape.roles[slot.role].needs, slot)
@@ -418,10 +420,25 @@ class Ledger(Capacity):
                 raise InvariantError(f"device {device} of node {node} is over its capacity")
             held[node] |= 1 << device
         for node, mask in enumerate(held):
-            if self.free_mask[node] != self.full[node] & ~mask or mask & ~self.full[node]:
+            if self.free_mask[node] != self.full[node] & ~mask or mask & ~owned[node]:
                 raise InvariantError(f"node {node}: free {self.free_mask[node]:#b}, held {mask:#b}")
+        self._check_host()
         for cell in self.cells:
             self._check_cell(cell)
+
+    def _check_host(self) -> None:
+        """CPUs and host memory: what is free and what is held are all that there is."""
+        cpus, memory = self.free_cpus.copy(), self.free_memory.copy()
+        for shape, placement in self.holds.values():
+            for slot in placement:
+                needs = shape.roles[slot.role].needs
+                cpus[slot.node] += needs.cpus * slot.workers
+                memory[slot.node] += needs.memory * slot.workers
+        fresh = Capacity(self.nodes, self.within)
+        if (cpus, memory) != (fresh.free_cpus, fresh.free_memory):
+            raise InvariantError("CPUs or host memory are not what is held and what is free")
+        if min(self.free_cpus + self.free_memory, default=0) < 0:
+            raise InvariantError("more CPUs or host memory are held than there are")
 
     def _check_cell(self, cell: Cell) -> None:
         free = 0

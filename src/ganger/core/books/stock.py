@@ -7,14 +7,17 @@ needs more than GPUs, what is free on its nodes as columns (`Columns`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.books.bits import members
-from ganger.core.spec import Locality, Shape
+from ganger.core.plan import Placement, Slot
+from ganger.core.spec import Locality, Needs, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import WHOLE
 
@@ -100,15 +103,51 @@ class Known(NamedTuple):
     """By cell, which nodes have the labels that it asks for; empty if it asks for none."""
 
 
-class Stock:
-    """What is free on a set of nodes, or on some devices of some nodes (`within`: node to mask)."""
+class Room(NamedTuple):
+    """What a grant has on one node: whole devices (a mask), thousandths of a core, MiB of the host;
+    `parts`: of devices that others use too, by device, (thousandths, MiB of its memory)."""
 
-    def __init__(self, nodes: Nodes, within: dict[int, int] | None = None) -> None:
-        self.nodes = nodes
+    devices: int = 0
+    cpus: int = 0
+    memory: int = 0
+    parts: Mapping[int, tuple[int, int]] = MappingProxyType({})
+
+
+def share_of(needs: Needs, slot: Slot) -> int:
+    """The thousandths of each device of `slot` that its workers take."""
+    return slot.share or needs.share
+
+
+def rooms(shape: Shape, placement: Placement) -> dict[int, Room]:
+    """By node, what a job of `shape` holds as `placement`: what its children can be given."""
+    found = dict[int, Room]()
+    for slot in placement:
+        needs, room = shape.roles[slot.role].needs, found.get(slot.node, Room())
+        share, whole, parts = share_of(needs, slot), room.devices, dict(room.parts)
+        if share == WHOLE:
+            whole |= slot.devices
+        else:
+            for device in members(slot.devices):
+                thousandths, memory = parts.get(device, (0, 0))
+                parts[device] = thousandths + share, memory + needs.gpu_memory
+        found[slot.node] = Room(
+            whole,
+            room.cpus + needs.cpus * slot.workers,
+            room.memory + needs.memory * slot.workers,
+            parts,
+        )
+    return found
+
+
+class Stock:
+    """What is free on a set of nodes, or in a grant there (`within`, by node)."""
+
+    def __init__(self, nodes: Nodes, within: Mapping[int, Room] | None = None) -> None:
+        self.nodes, self.within = nodes, within
         count = nodes.n
         full: list[int] = [(1 << gpus) - 1 for gpus in nodes.gpus[:count].tolist()]
         if within is not None:
-            full = [mask & within.get(node, 0) for node, mask in enumerate(full)]
+            full = [mask & within.get(node, Room()).devices for node, mask in enumerate(full)]
         self.full = full
         self.free_mask = list(full)
         self.free_count: list[int] = [mask.bit_count() for mask in full]
@@ -124,9 +163,21 @@ class Stock:
         self.up = [within is None or node in within for node in range(count)]
         self.shared: list[dict[int, tuple[int, int]]] = [{} for _ in range(count)]
         """Per node: device to (thousandths in use, MiB in use), for devices held in shares."""
+        if within is not None:
+            self._limit(within)
         self._known: dict[int, Known] = {}
         self.cells: list[Cell] = []
         self._make_cells()
+
+    def _limit(self, within: Mapping[int, Room]) -> None:
+        """CPUs, host memory and parts of devices are a grant's: what it lacks counts as in use."""
+        none, nodes = Room(), self.nodes
+        for node in range(nodes.n):
+            room = within.get(node, none)
+            self.free_cpus[node], self.free_memory[node] = room.cpus, room.memory
+            for device, (share, memory) in room.parts.items():
+                size = nodes.type_specs[nodes.gpu_type[node]].memory
+                self.shared[node][device] = WHOLE - share, size - memory
 
     def _make_cells(self) -> None:
         nodes, found = self.nodes, dict[tuple[int, int], Cell]()
@@ -222,13 +273,17 @@ class Stock:
         return all(
             (needs.share == WHOLE or needs.gpu_memory <= memory)
             and any(
-                needs.gpus <= self.full[node].bit_count()
+                needs.gpus <= self.full[node].bit_count() + len(self._parts(node))
                 and needs.cpus <= all_of.cpus[node]
                 and needs.memory <= all_of.memory[node]
                 for node in nodes
             )
             for needs in (role.needs for role in shape.roles if role.size)
         )
+
+    def _parts(self, node: int) -> Mapping[int, tuple[int, int]]:
+        """The devices of a node of which these books have a part."""
+        return {} if self.within is None or node not in self.within else self.within[node].parts
 
     def _with_labels(self, cell: Cell, shape: Shape) -> NDArray[np.bool_]:
         """Which nodes of `cell` have all labels of `shape`."""

@@ -47,40 +47,40 @@ class Batch(Struct, frozen=True, gc=False):
     drops: tuple[int, ...] = ()
 
 
-class Load(Struct, frozen=True):
+class Load(Struct, frozen=True, gc=False):
     """Copy a model's parameters into the store of this lane, which is one that copies."""
 
     lane: int
     model: int
 
 
-class Evict(Struct, frozen=True):
+class Evict(Struct, frozen=True, gc=False):
     """Drop a model's parameters from a store."""
 
     store: int
     model: int
 
 
-class Cancel(Struct, frozen=True):
+class Cancel(Struct, frozen=True, gc=False):
     """End what runs on a lane at once: nothing of it is kept."""
 
     lane: int
 
 
-class Interrupt(Struct, frozen=True):
+class Interrupt(Struct, frozen=True, gc=False):
     """End what runs on a lane at the next border between two segments of its model, or two steps
     of a token model."""
 
     lane: int
 
 
-class Retire(Struct, frozen=True):
+class Retire(Struct, frozen=True, gc=False):
     """The router asks the control half to take this lane away."""
 
     lane: int
 
 
-class Wait(Struct, frozen=True):
+class Wait(Struct, frozen=True, gc=False):
     """Ask again at `until`, whether lanes are idle then or not; while some are, also as soon as
     `rows` more requests have come. An end of a batch or any other news is always a reason to ask,
     and what was said to be waited for is then forgotten."""
@@ -89,7 +89,7 @@ class Wait(Struct, frozen=True):
     rows: int = 1
 
 
-class Stay(Struct, frozen=True):
+class Stay(Struct, frozen=True, gc=False):
     """In answer to an end: it is no reason to ask, for no lane that is idle now has anything to do.
     What was said to be waited for still is."""
 

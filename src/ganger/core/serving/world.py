@@ -24,6 +24,18 @@ ANSWERED: Final = 1
 
 
 _WORD: Final = (1 << 64) - 1
+_BLANKS: Final = {
+    "deadline": NEVER,
+    "model": 0,
+    "tenant": 0,
+    "items": 1,
+    "input": -1,
+    "label": -1,
+    "prompt": 0,
+}
+"""What a request has that does not state it."""
+_UNSTATED: Final = "b"
+"""The type of a column that nobody stated."""
 
 
 class Requests:
@@ -34,23 +46,26 @@ class Requests:
     was answered or dropped, and by which model it was answered (-1: by none). Of token models:
     `prompt`, in tokens; as results `made`, the tokens of its output so far, and `first`, when the
     first of them was there. How long the output will be stands nowhere here.
+
+    A column that was never stated takes one byte a request, and so do the results of token models
+    where there are none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, speaks: bool = False) -> None:
         self.base = 0
         self.arrival = array("q")
         self.deadline = array("q")
-        self.model = array("q")
-        self.tenant = array("q")
-        self.items = array("q")
-        self.input = array("q")
-        self.label = array("q")
-        self.prompt = array("q")
+        self.model = array(_UNSTATED)
+        self.tenant = array(_UNSTATED)
+        self.items = array(_UNSTATED)
+        self.input = array(_UNSTATED)
+        self.label = array(_UNSTATED)
+        self.prompt = array(_UNSTATED)
         self.outcome = bytearray()
         self.ended = array("q")
-        self.by = array("q")
-        self.made = array("q")
-        self.first = array("q")
+        self.by = array("i")
+        self.made = array("q" if speaks else _UNSTATED)
+        self.first = array("q" if speaks else _UNSTATED)
         self.each_one_item = True
         """Whether no request brings more than one input."""
 
@@ -62,27 +77,22 @@ class Requests:
     def add(self, columns: Mapping[str, Sequence[int]]) -> None:
         """Take requests in order of arrival; columns that are not stated have their blanks."""
         count = len(columns["arrival"])
-        blanks = {
-            "deadline": NEVER,
-            "model": 0,
-            "tenant": 0,
-            "items": 1,
-            "input": -1,
-            "label": -1,
-            "prompt": 0,
-        }
         self.arrival.extend(columns["arrival"])
-        for name, blank in blanks.items():
-            column = columns.get(name)
-            getattr(self, name).extend(array("q", [blank]) * count if column is None else column)
+        for name, blank in _BLANKS.items():
+            column, stated = getattr(self, name), columns.get(name)
+            if stated is None:
+                column.extend(array(column.typecode, [blank]) * count)
+                continue
+            if column.typecode == _UNSTATED:
+                column = array("q", column)
+                setattr(self, name, column)
+            column.extend(stated)
         if "items" in columns and max(columns["items"], default=1) > 1:
             self.each_one_item = False
         self.outcome.extend(bytes(count))
-        nothing = array("q", bytes(8 * count))
-        self.ended.extend(nothing)
-        self.by.extend(array("q", [-1]) * count)
-        self.made.extend(nothing)
-        self.first.extend(nothing)
+        self.by.extend(array("i", [-1]) * count)
+        for column in (self.ended, self.made, self.first):
+            column.extend(array(column.typecode, [0]) * count)
 
     def drop_first(self, count: int) -> None:
         """Forget the first rows, which are over."""
@@ -134,8 +144,6 @@ class Lane(Struct, eq=False):
     share: float = 1.0
     copies: bool = False
     ahead: int = 0
-    models: frozenset[int] | None = None
-    """What it may run; None: everything."""
     running: Batch | Load | None = None
     since: int = 0
     due: int = 0
@@ -228,7 +236,7 @@ class World:
             if lane.number != at or (at and lanes[at - 1].copies and not lane.copies):
                 raise InvariantError(f"lane {lane.number} is out of order")
         self.now = 0
-        self.requests = Requests()
+        self.requests = Requests(speaks=any(known.tokens for known in models))
         self.tasks: dict[int, Task] = {}
         self.models, self.lanes, self.stores = models, lanes, stores
         self.families, self.pipelines = families, pipelines
@@ -262,21 +270,22 @@ class World:
         self.wanted = 0
         """How many lanes a router that `retires` wants, whether there are so many or not."""
         self._seed, self._last_task = seed, 0
-        self._tables: list[dict[int, Latencies | None]] = [{} for _ in lanes]
+        tables: dict[tuple[str, float], dict[int, Latencies | None]] = {}
+        self._tables = [tables.setdefault((lane.type, lane.share), {}) for lane in lanes]
 
     # ------------------------------------------------------------------ predictions
 
     def latencies(self, model: int, lane: Lane) -> Latencies | None:
         """What is predicted of batches of a model on a lane; None where it cannot run there."""
         tables = self._tables[lane.number]
-        if model not in tables:
+        try:
+            return tables[model]
+        except KeyError:
             tables[model] = self.models[model].latencies.get((lane.type, lane.share))
-        return tables[model]
+            return tables[model]
 
     def times(self, model: int, lane: Lane) -> Times | None:
         """What steps of a token model take on a lane; None where it is none there."""
-        if lane.models is not None and model not in lane.models:
-            return None
         return self.models[model].tokens.get(lane.type)
 
     def draw(self, row: int, salt: int = 0) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ganger.core.books.ledger import Ledger
+from ganger.core.books.ledger import Ledger, rooms
 from ganger.core.plan import Placement
+from ganger.core.spec import Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.view import Scope
 
@@ -24,16 +25,15 @@ class Grants:
             scope = self.scopes[within] = Scope(Ledger(self._nodes, {}), within)
         return scope
 
-    def open(self, parent: int, placement: Placement) -> None:
-        """`parent` grants its children `placement` from now on. What they hold of its last grant
-        stays theirs: a plan that shrinks a grant stops those first that do not fit."""
-        masks: dict[int, int] = {}
-        for slot in placement:
-            masks[slot.node] = masks.get(slot.node, 0) | slot.devices
-        before, books = self.inner.get(parent), Ledger(self._nodes, masks)
+    def open(self, parent: int, shape: Shape, placement: Placement) -> None:
+        """`parent`, of `shape`, grants its children `placement` from now on, with the CPUs and the
+        host memory that go with it. What they hold of its last grant stays theirs: a plan that
+        shrinks a grant stops those first that do not fit."""
+        before = self.inner.get(parent)
+        books = Ledger(self._nodes, rooms(shape, placement))
         if before is not None:
-            for job, (shape, held) in before.holds.items():
-                books.take(job, shape, held)
+            for job, (asked, held) in before.holds.items():
+                books.take(job, asked, held)
             books.leaving = before.leaving
             books.settle()
         self.inner[parent] = books

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ganger.core.books.ledger import rooms
 from ganger.core.errors import InvariantError
-from ganger.core.spec import Kind
+from ganger.core.spec import Kind, Shape
 from ganger.core.state.jobs import HOLDS_DEVICES, Phase
 from ganger.core.state.state import State
 
@@ -56,15 +57,11 @@ def _check_holders(state: State) -> None:
 
 def _check_grants(state: State) -> None:
     """What the children hold lies inside what their parent holds, or is just leaving."""
-    held = state.placements()
     for parent, books in state.grants.inner.items():
         books.check()
-        masks = dict[int, int]()
-        for slot in held.get(parent, ()):
-            masks[slot.node] = masks.get(slot.node, 0) | slot.devices
-        for child, (_, placement) in books.holds.items():
-            if any(slot.devices & ~masks.get(slot.node, 0) for slot in placement):
-                raise InvariantError(f"job {child} holds what its parent {parent} does not")
+        shape, held = state.ledger.holds.get(parent, (Shape(), ()))
+        if books.within != rooms(shape, held):
+            raise InvariantError(f"the grant of job {parent} is not what it holds")
 
 
 def _check_sets(state: State) -> None:

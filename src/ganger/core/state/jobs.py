@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from ganger.core.errors import BadInput
 from ganger.core.spec import JobSpec, Kind, OnPreempt, Shape
 from ganger.core.state.names import Names
 from ganger.core.state.table import F64, I8, I32, I64, Cells, Ids, Table
+from ganger.core.units import WHOLE
 
 
 class Phase(IntEnum):
@@ -200,26 +202,54 @@ def refuse_unfit_child(child: JobSpec, parent: JobSpec) -> None:
             where=where,
             mend="name a parent that has none: families have one level",
         )
-    if parent.kind == Kind.TUNE and child.shape.least > parent.shape.most:
+    if parent.kind != Kind.TUNE:
+        return
+    for what, asked, held in _beyond(child.shape, parent.shape):
         raise BadInput(
-            f"it asks for {child.shape.least} GPUs, and its parent {parent.name!r} never holds"
-            f" more than {parent.shape.most}",
+            f"it asks for {asked:g} {what}, and its parent {parent.name!r} never holds"
+            f" more than {held:g}",
             where=where,
-            mend="let it ask for fewer, or the parent for more",
+            mend="let it ask for less, or the parent for more",
         )
+
+
+def _beyond(child: Shape, parent: Shape) -> list[tuple[str, float, float]]:
+    """What the smallest child asks for beyond what the largest parent holds: unit, asked, held."""
+    asked, held = _total(child, 0), _total(parent, 1)
+    return [(what, asked[what], held[what]) for what in asked if asked[what] > held[what]]
+
+
+def _total(shape: Shape, end: int) -> dict[str, float]:
+    """All that a job of `shape` takes at the least (`end` 0) or the most (1) of its sizes. With a
+    whole GPU comes as much of its memory as there is."""
+    found = dict.fromkeys(("GPUs", "CPUs", "MiB of host memory", "MiB of GPU memory"), 0.0)
+    for role in shape.roles:
+        size, needs = role.range[end], role.needs
+        found["GPUs"] += size * needs.gpus * needs.share / WHOLE
+        found["CPUs"] += size * needs.cpus / 1000
+        found["MiB of host memory"] += size * needs.memory
+        if needs.share < WHOLE:
+            found["MiB of GPU memory"] += size * needs.gpu_memory
+        elif needs.gpus and end:
+            found["MiB of GPU memory"] = math.inf
+    return found
 
 
 def refuse_unfit_families(table: Declared) -> None:
     """Raise BadInput for the first job whose parent cannot be its parent."""
     parent = table.parent[: table.n]
     children = np.flatnonzero(parent >= 0)
+    if not len(children):
+        return
     grand = parent[parent[children]] >= 0
     least, most = (
-        np.array([getattr(shape, name) for shape in table.shapes], np.int64)[table.shape[: table.n]]
-        for name in ("least", "most")
+        np.array([list(_total(shape, end).values()) for shape in table.shapes])[
+            table.shape[: table.n]
+        ]
+        for end in (0, 1)
     )
     above = parent[children]
-    wide = (table.kind[above] == Kind.TUNE) & (least[children] > most[above])
+    wide = (table.kind[above] == Kind.TUNE) & (least[children] > most[above]).any(axis=1)
     for child in children[grand | wide].tolist():
         refuse_unfit_child(table.spec(child), table.spec(int(parent[child])))
 

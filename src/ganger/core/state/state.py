@@ -201,9 +201,10 @@ class State:
         jobs, held = self.jobs, dict(standing.holds)
         # Parents stand before their children: a grant must be open before anything is placed in it.
         for job in sorted(held, key=lambda job: (jobs.within[job] >= 0, job)):
-            self._scope_of(job).ledger.take(job, jobs.shapes[jobs.shape[job]], held[job])
+            shape = jobs.shapes[jobs.shape[job]]
+            self._scope_of(job).ledger.take(job, shape, held[job])
             if self._kind[job] == Kind.TUNE:
-                self.grants.open(job, held[job])
+                self.grants.open(job, shape, held[job])
         for job, attempt, placement in standing.letting_go:
             self._letting_go[job, attempt] = placement
             # What was inside a grant that is closed is waited for in the cluster.

@@ -267,7 +267,8 @@ class Transitions(State):
         if not size and not action.placement and self._kind[job] != _SERVE:
             raise InvariantError(f"{action}: only a service holds nothing itself")
         if self._kind[job] == _TUNE:
-            self.grants.open(job, action.placement)
+            shape = self.jobs.shapes[self.jobs.shape[job]]
+            self.grants.open(job, shape, action.placement)
 
     def _stop(self, action: Stop) -> None:
         job, phase = action.job, self._phase[action.job]

@@ -14,6 +14,7 @@ from ganger.core.spec import Kind
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import NEVER
 from ganger.lab.serving.fleet import Fleet
+from ganger.lab.serving.future import Future
 from ganger.lab.serving.run import Setup, Source, all_known, give_caches, right_of
 from ganger.lab.serving.tally import Tally
 from ganger.recipes.registry import make_router
@@ -92,9 +93,11 @@ class Served:
                 where="--router",
                 mend="name another recipe",
             )
-        source = Source(
-            _only(traffic.requests, model), models, fleet, world, Setup(slo=traffic.slo), router
-        )
+        only = _only(traffic.requests, model)
+        source = Source(only, models, fleet, world, Setup(slo=traffic.slo), router)
+        if router.can.foresees:
+            again = Source(only, models, fleet, world, Setup(slo=traffic.slo), router)
+            world.future = Future.of(again.chunks())
         plane = Plane(
             world, router, Physics(known, noise=traffic.noise, seed=seed), source.chunks(), [tally]
         )

@@ -80,12 +80,15 @@ class Tally:
         if isinstance(order, Load):
             self.loads += 1
             return
-        self.busy[lane.number] += ended - began
-        self._used.setdefault(lane.number, began)
-        self.batches += order.steps
+        number, steps = lane.number, order.steps
+        self.busy[number] += ended - began
+        if number not in self._used:
+            self._used[number] = began
+        self.batches += steps
         for part in order.parts:
-            self.executed += order.steps * len(part.tasks)
-        self.preempted += len(order.drops)
+            self.executed += steps * len(part.tasks)
+        if order.drops:
+            self.preempted += len(order.drops)
 
     def retired(self, lane: int) -> None:
         """The router gives a lane back: until it runs a batch again, it is not used."""

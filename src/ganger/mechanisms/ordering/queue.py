@@ -161,7 +161,7 @@ class _Pass:
     most: Mapping[int, int] = _AS_IS
     """What each cell (by index) could have free at best for the last one that did not fit, if that
     is more than it has."""
-    guarded = False
+    guarded: bool
     """Whether `most` counts GPUs of jobs that may not be evicted yet."""
     late = 0
     """GPUs of jobs that were told to start and cannot be evicted before they have."""

@@ -51,7 +51,7 @@ class Placer(Protocol):
         ...
 
     def find(
-        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = ..., gpus: int = ...
     ) -> Placement | None:
         """A placement that is free in `ledger`, or None; at `gpus` GPUs instead of those asked
         for, in `cells` instead of wherever the shape allows."""

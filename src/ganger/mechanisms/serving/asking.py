@@ -60,9 +60,10 @@ class Asking:
         if len(variants) > 1:
             assert self.choice is not None, "only a router that chooses is asked for a family"
             variants = self.choice.choose(world, memory.chosen, row, variants)
-        known = self._known(memory, variants, requests.input[at])
-        if len(variants) == 1 and not known:
+        given = requests.input[at] if self.keeps else -1
+        if len(variants) == 1 and (given < 0 or (variants[0], given) not in memory.kept):
             return [(variants[0], row)]
+        known = self._known(memory, variants, given)
         missing = [model for model in variants if model not in known]
         memory.open[row] = Ensemble(len(missing), known)
         if not missing:
@@ -84,20 +85,20 @@ class Asking:
     def _known(self, memory: Asked, models: Sequence[int], given: int) -> dict[int, int]:
         """What was kept of these models for an input; it is now the most recently used."""
         found: dict[int, int] = {}
-        if self.keeps and given >= 0:
+        if given >= 0:
+            kept = memory.kept
             for model in models:
-                said = memory.kept.pop((model, given), None)
-                if said is not None:
-                    memory.kept[model, given] = found[model] = said
+                key = model, given
+                if key in kept:
+                    kept[key] = found[model] = kept.pop(key)
         return found
 
-    def _keep(self, world: World, memory: Asked, model: int, row: int, said: int) -> None:
-        given = world.requests.input[row - world.requests.base]
-        if self.keeps and given >= 0:
-            memory.kept.pop((model, given), None)
-            memory.kept[model, given] = said
-            if len(memory.kept) > self.keeps:
-                del memory.kept[next(iter(memory.kept))]
+    def _keep(self, kept: dict[tuple[int, int], int], key: tuple[int, int], said: int) -> None:
+        """An answer is now the most recently used."""
+        kept.pop(key, None)
+        kept[key] = said
+        if len(kept) > self.keeps:
+            del kept[next(iter(kept))]
 
     def gone(self, world: World, memory: Asked, number: int) -> bool:
         """Whether a task need not be run, because its request is over."""
@@ -108,20 +109,27 @@ class Asking:
     ) -> None:
         """A batch was executed: answer what is complete, learn, and keep."""
         self.close_due(world, memory)
+        model, direct, choice = part.model, list[int](), self.choice
+        requests, families = world.requests, len(world.models)
+        base, inputs, asked_of = requests.base, requests.input, requests.model
         said = outputs[0] if outputs else [-1] * len(part.tasks)
         for number, output in zip(part.tasks, said, strict=True):
-            if number >= 0:
-                self._keep(world, memory, part.model, number, output)
-                self._learn(world, memory, number, {part.model: output})
-                world.answer((number,), part.model)
+            row = number
+            if number < 0:
+                row = world.tasks.pop(number).request
+                if row not in memory.open:
+                    continue  # it was answered without this one
+            if self.keeps and inputs[row - base] >= 0:
+                self._keep(memory.kept, (model, inputs[row - base]), output)
+            if number < 0:
+                memory.open[row].said[model] = output
+                self._less(world, memory, row, world.now)
                 continue
-            row = world.tasks.pop(number).request
-            ensemble = memory.open.get(row)
-            if ensemble is None:
-                continue  # it was answered without this one
-            self._keep(world, memory, part.model, row, output)
-            ensemble.said[part.model] = output
-            self._less(world, memory, row, world.now)
+            if choice is not None and asked_of[row - base] >= families:
+                choice.learn(world, memory.chosen, row, {model: output})
+            direct.append(row)
+        if direct:
+            world.answer(direct, model)
 
     def refuse(self, world: World, memory: Asked, number: int, why: str, at: int) -> None:
         """What should have waited does not: a request is dropped, a task is not waited for."""
@@ -152,20 +160,10 @@ class Asking:
             world.refuse((row,), why or "no model answered in time", at=at)
             return
         by, class_ = next(iter(said.items()))
-        if self._chooses(world, row):
-            assert self.choice is not None
+        asked = world.requests.model[row - world.requests.base]
+        if self.choice is not None and asked >= len(world.models):  # it names a family
             by, class_ = self.choice.combine(world, memory.chosen, row, said)
-            self._learn(world, memory, row, said)
+            self.choice.learn(world, memory.chosen, row, said)
         if class_ != said[by]:
             world.said[row] = class_
         world.answer((row,), by, at=at)
-
-    def _learn(self, world: World, memory: Asked, row: int, said: dict[int, int]) -> None:
-        if self._chooses(world, row):
-            assert self.choice is not None
-            self.choice.learn(world, memory.chosen, row, said)
-
-    def _chooses(self, world: World, row: int) -> bool:
-        """Whether the request names a family."""
-        asked = world.requests.model[row - world.requests.base]
-        return self.choice is not None and asked >= len(world.models)

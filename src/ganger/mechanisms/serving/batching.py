@@ -215,11 +215,12 @@ class WithinSlack(_Plain):
         drop_late(world, queue, world.now + took[1])
         if not len(queue):
             return Form(0)
-        most, _ = taken(world, queue, lane, known.largest)
+        most, inputs = taken(world, queue, lane, known.largest)
         left = due_of(world, queue) - world.now
         count = most
-        while count > 1 and took[_items(world, queue, count)] > left:
+        while count > 1 and took[inputs] > left:
             count -= 1
+            inputs = _items(world, queue, count)
         return Form(count, "all that wait" if count == most else "the most that ends in time")
 
 

@@ -55,7 +55,7 @@ class _Weighing:
     def _weights(self, world: World, memory: Weights, row: int) -> dict[int, float]:
         requests = world.requests
         at = row - requests.base
-        key = (requests.model[at], requests.tenant[at] if self.by_tenant else -1)
+        key = requests.model[at], requests.tenant[at] if self.by_tenant else -1
         found = memory.of.get(key)
         if found is None:
             found = memory.of[key] = dict.fromkeys(world.variants[key[0]], 1.0)
@@ -93,7 +93,9 @@ class Exp3(_Weighing):
     ) -> Sequence[int]:
         """By lot."""
         weights = self._weights(world, memory, row)
-        left = world.draw(row, 2) * sum(weights[each] for each in variants)
+        all_ = len(variants) == len(weights)
+        total = sum(weights.values() if all_ else [weights[each] for each in variants])
+        left = world.draw(row, 2) * total
         for model in variants:
             left -= weights[model]
             if left < 0:
@@ -103,16 +105,13 @@ class Exp3(_Weighing):
     def learn(self, world: World, memory: Weights, row: int, outputs: Mapping[int, int]) -> None:
         """It lost if it erred."""
         label = self._label(world, row)
-        weights = self._weights(world, memory, row)
-        total = sum(weights.values())
-        self._lose(
-            weights,
-            {
-                model: total / weights[model]
-                for model, said in outputs.items()
-                if label >= 0 and said >= 0 and said != label
-            },
-        )
+        if label < 0:
+            return
+        wrong = [model for model, said in outputs.items() if said >= 0 and said != label]
+        if wrong:
+            weights = self._weights(world, memory, row)
+            total = sum(weights.values())
+            self._lose(weights, {model: total / weights[model] for model in wrong})
 
     def combine(
         self, world: World, memory: Weights, row: int, outputs: Mapping[int, int]

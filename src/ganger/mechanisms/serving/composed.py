@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
@@ -20,7 +20,7 @@ from ganger.core.serving.verbs import OK, STAY, Batch, Do, Ended, Load, News, Pa
 from ganger.core.serving.world import Lane, World
 from ganger.core.units import NEVER
 from ganger.mechanisms.serving.asking import Asked, Asking
-from ganger.mechanisms.serving.batching import Batching, Form, due_of
+from ganger.mechanisms.serving.batching import Batching, Form
 from ganger.mechanisms.serving.dispatch import Dispatch
 from ganger.mechanisms.serving.groups import grouped
 from ganger.mechanisms.serving.pipeline import Staged, Staging
@@ -121,12 +121,15 @@ class Composed:
     def arrive(self, world: World, rows: range) -> None:
         """Each waits in the queue of its model, and of its lane where one is chosen."""
         memory: Memory = world.memory
-        if memory.asked is not None or memory.staged is not None:
+        requests = world.requests
+        base = requests.base
+        if memory.staged is not None:
             for row in rows:
                 self._arrive(world, memory, row)
             return
-        requests = world.requests
-        base = requests.base
+        if memory.asked is not None:
+            self._ask_all(world, memory, memory.asked, rows)
+            return
         if len(rows) > 1 and self.dispatch is None and not self.longest:
             models = requests.model[rows.start - base : rows.stop - base]
             first = models[0]
@@ -148,18 +151,25 @@ class Composed:
             self._send(world, memory, model_of[row - base], row)
 
     def _arrive(self, world: World, memory: Memory, row: int) -> None:
-        """A request that may be more than one entry of a batch."""
+        """A request that may be for a pipeline."""
         asked = world.requests.model[row - world.requests.base]
         if asked >= world.first_pipeline:
             assert self.staging is not None
             assert memory.staged is not None
             self._send_tasks(world, memory, self.staging.arrive(world, memory.staged, row))
         elif memory.asked is not None:
-            assert self.asking is not None
-            for model, number in self.asking.arrive(world, memory.asked, row, memory.able[asked]):
-                self._send(world, memory, model, number)
+            self._ask_all(world, memory, memory.asked, range(row, row + 1))
         else:
             self._send(world, memory, asked, row)
+
+    def _ask_all(self, world: World, memory: Memory, asked: Asked, rows: range) -> None:
+        """Requests that are asked of one model, or several, or nobody."""
+        assert self.asking is not None
+        asking, able = self.asking, memory.able
+        model_of, base = world.requests.model, world.requests.base
+        for row in rows:
+            for model, number in asking.arrive(world, asked, row, able[model_of[row - base]]):
+                self._send(world, memory, model, number)
 
     def _send_tasks(self, world: World, memory: Memory, numbers: Sequence[int]) -> None:
         for number in numbers:
@@ -169,26 +179,19 @@ class Composed:
         """A request or a task waits where it is dispatched to."""
         groups = memory.groups_of[model]
         if self.dispatch is not None:
-            groups = self._dispatched(world, memory, number, model, groups)
+            lanes = memory.ways.get(model)
+            if lanes is None:
+                lanes = memory.ways[model] = [
+                    lane for group in groups for lane in memory.lanes_of[group]
+                ]
+            if lanes:
+                turn = memory.turns[model]
+                memory.turns[model] = turn + 1
+                lane = self.dispatch.choose(world, number, turn, lanes, memory.load)
+                single = world.requests.each_one_item
+                memory.load[lane] += 1 if single else world.count_items((number,))
+                groups = [memory.group_of[lane]]
         self._push(world, memory, model, groups, [number])
-
-    def _dispatched(
-        self, world: World, memory: Memory, row: int, model: int, groups: list[int]
-    ) -> list[int]:
-        """The group of the lane that the dispatcher chooses; none if no lane is up."""
-        assert self.dispatch is not None
-        lanes = memory.ways.get(model)
-        if lanes is None:
-            lanes = memory.ways[model] = [
-                lane for group in groups for lane in memory.lanes_of[group]
-            ]
-        if not lanes:
-            return groups[:1]
-        turn = memory.turns[model]
-        memory.turns[model] = turn + 1
-        lane = self.dispatch.choose(world, row, turn, lanes, memory.load)
-        memory.load[lane] += world.count_items((row,))
-        return [memory.group_of[lane]]
 
     def _push(
         self, world: World, memory: Memory, model: int, groups: list[int],
@@ -222,7 +225,7 @@ class Composed:
     def _list(self, world: World, memory: Memory, at: int) -> None:
         """The queue is ready, or has another head."""
         queue = memory.queues[at]
-        listed, key = memory.listed[at], self._key(world, queue)
+        listed, key = memory.listed[at], queue.key(world)
         if listed < 0 or key < listed:
             memory.listed[at] = key
             heappush(memory.ready[queue.group], (key, at))
@@ -240,11 +243,6 @@ class Composed:
                 self.asking.refuse(world, memory.asked, row, why, at)
             else:
                 world.refuse((row,), why, at=at)
-
-    def _key(self, world: World, queue: Queues) -> int:
-        if self.queue is Earliest:
-            return due_of(world, queue)
-        return queue.head if queue.head >= 0 else world.tasks[queue.head].request
 
     def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
         """A batch for each lane whose group has one ready."""
@@ -363,7 +361,7 @@ class Composed:
         ready = {at for group in groups for _, at in memory.ready[group]}
         queues = [memory.queues[at] for at in sorted(ready.union(memory.parked))]
         return {
-            queue.model: self._key(world, queue)
+            queue.model: queue.key(world)
             for queue in queues
             if queue.group in groups and len(queue)
         }
@@ -393,11 +391,13 @@ class Composed:
 
     def _settle(self, world: World, memory: Memory, ready: list[tuple[int, int]], at: int) -> None:
         """The queue in front has another head now, or none."""
-        heappop(ready)
         queue = memory.queues[at]
-        key = memory.listed[at] = self._key(world, queue) if len(queue) else -1
-        if key >= 0:
-            heappush(ready, (key, at))
+        if len(queue):
+            key = memory.listed[at] = queue.key(world)
+            heapreplace(ready, (key, at))
+        else:
+            memory.listed[at] = -1
+            heappop(ready)
 
     def _batch(self, world: World, queue: Queues, count: int, reason: str, lane: Lane) -> Batch:
         rows = queue.pop(count)
@@ -419,10 +419,13 @@ class Composed:
             self._again(world, memory, part.tasks)
             return _NOTHING
         self.batching.learn(world, memory.learned, part, world.lanes[order.lane], done.took)
-        if memory.asked is None and memory.staged is None:
-            world.answer(part.tasks, part.model)
-        else:
+        if memory.staged is not None:
             self._over(world, memory, part, done.outputs)
+        elif memory.asked is not None:
+            assert self.asking is not None
+            self.asking.ended(world, memory.asked, part, done.outputs)
+        else:
+            world.answer(part.tasks, part.model)
         return _NOTHING if memory.awake else STAY
 
     def _over(

@@ -20,7 +20,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from ganger.core.serving.router import PLAIN, Abilities
-from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part
+from ganger.core.serving.verbs import OK, Batch, Do, Ended, News, Part
 from ganger.core.serving.world import Lane, World
 from ganger.mechanisms.serving.turns import Line, Turns
 
@@ -84,9 +84,7 @@ class Continuous:
             able = [
                 model
                 for model in range(len(world.models))
-                if not lane.copies
-                and (lane.models is None or model in lane.models)
-                and (world.latencies(model, lane) or world.times(model, lane))
+                if not lane.copies and (world.latencies(model, lane) or world.times(model, lane))
             ]
             engines.append(
                 {
@@ -287,8 +285,7 @@ class Continuous:
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
         """Answer what is over; what a lane that failed or goes had waits for another."""
         order = done.order
-        if isinstance(order, Load):
-            return _NOTHING
+        assert isinstance(order, Batch), "it loads nothing"
         memory: Memory = world.memory
         part, lane = order.parts[0], world.lanes[order.lane]
         engine = memory.engines[order.lane][part.model]

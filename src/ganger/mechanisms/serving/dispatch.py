@@ -15,8 +15,8 @@ class Dispatch(Protocol):
     def choose(
         self, world: World, row: int, turn: int, lanes: Sequence[int], load: Sequence[int]
     ) -> int:
-        """One of `lanes`; `turn` counts the requests of this model before; `load` is by lane: the
-        inputs that wait there or run."""
+        """One of `lanes`, which rise; `turn` counts the requests of this model before; `load` is by
+        lane: the inputs that wait there or run."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class LeastLoaded:
         self, world: World, row: int, turn: int, lanes: Sequence[int], load: Sequence[int]
     ) -> int:
         """The least loaded."""
+        if len(lanes) == len(load):  # all that there are
+            return load.index(min(load))
         return min(lanes, key=load.__getitem__)
 
 

@@ -53,8 +53,7 @@ def _able(world: World, lane: Lane) -> frozenset[int]:
     return frozenset(
         model
         for model, known in enumerate(world.models)
-        if (lane.models is None or model in lane.models)
-        and world.latencies(model, lane) is not None
+        if world.latencies(model, lane) is not None
         and (lane.store < 0 or known.bytes <= world.stores[lane.store].capacity)
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Protocol
 
 from msgspec import Struct
@@ -24,6 +24,9 @@ class Queue(Protocol):
     @property
     def head(self) -> int:
         """The request that would go first. Asked only while one waits."""
+
+    def key(self, world: World) -> int:
+        """By which the head goes before those of other queues. Asked only while one waits."""
 
     def pop(self, count: int) -> list[int]:
         """Take so many off the head."""
@@ -51,6 +54,11 @@ class Fifo(Struct):
     def head(self) -> int:
         """The request that came first."""
         return self.rows[self.first]
+
+    def key(self, world: World) -> int:
+        """The request that came first, of a task its own."""
+        head = self.rows[self.first]
+        return head if head >= 0 else world.tasks[head].request
 
     def pop(self, count: int) -> list[int]:
         """Take so many off the head."""
@@ -81,23 +89,20 @@ class Earliest(Struct):
     def push(self, world: World, numbers: range | list[int]) -> None:
         """Requests begin to wait."""
         deadline_of, tasks = world.deadline_of, world.tasks
-        new: list[tuple[int, ...]] = [
-            (deadline_of(number), number)
-            if number >= 0
-            else (deadline_of(number), tasks[number].request, number)
-            for number in numbers
-        ]
-        if len(new) > len(self.heap):
-            self.heap += new
-            heapify(self.heap)
-        else:
-            for entry in new:
-                heappush(self.heap, entry)
+        for number in numbers:
+            if number >= 0:
+                heappush(self.heap, (deadline_of(number), number))
+            else:
+                heappush(self.heap, (deadline_of(number), tasks[number].request, number))
 
     @property
     def head(self) -> int:
         """The request that is due first."""
         return self.heap[0][-1]
+
+    def key(self, world: World) -> int:
+        """When it is due."""
+        return self.heap[0][0]
 
     def pop(self, count: int) -> list[int]:
         """Take so many off the head."""

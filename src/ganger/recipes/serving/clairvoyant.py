@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from ganger.core.serving.router import Abilities
-from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part, Wait
+from ganger.core.serving.verbs import OK, Batch, Do, Ended, News, Part, Wait
 from ganger.core.serving.world import Lane, World
 from ganger.core.units import NEVER, SECOND
 
@@ -129,9 +129,7 @@ class Clairvoyant:
                 continue
             mean = known.mean
             least = min(mean[n] / n for n in range(1, len(mean)))
-            coming = 0
-            if world.future is not None:
-                coming = world.future.count(model, world.now + 1, world.now + horizon)
+            coming = world.future.count(model, world.now + 1, world.now + horizon)
             work += least * (len(waiting) + coming)
         up = sum(not each.down and not each.copies for each in world.lanes)
         return work / (horizon * up)
@@ -171,8 +169,6 @@ class Clairvoyant:
 
     def _coming(self, world: World, memory: Memory, model: int, most: int) -> list[int]:
         """When the next requests for a model arrive."""
-        if world.future is None:
-            return []
         came = memory.came[model]
         arrival = world.future.coming(model).arrival
         return [max(at, world.now) for at in arrival[came : came + most]]
@@ -189,8 +185,7 @@ class Clairvoyant:
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
         """Answer; what failed waits again."""
         order = done.order
-        if isinstance(order, Load):
-            return ()
+        assert isinstance(order, Batch), "it loads nothing"
         memory: Memory = world.memory
         part = order.parts[0]
         if done.outcome == OK:

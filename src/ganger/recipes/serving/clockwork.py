@@ -22,11 +22,9 @@ from ganger.recipes.serving.clockwork_state import (
     Memory,
     Spans,
     Waiting,
-    served_demand,
+    unserved,
 )
 
-_ROUNDING: Final = 1e-9
-"""Demand that is served but for this share is served."""
 _copies = attrgetter("copies")
 LATE: Final = "it could not be answered in time"
 
@@ -64,17 +62,17 @@ class Clockwork:
             [0] * len(world.lanes),
             0,
             [None for _ in models],
+            [None for _ in models],
             len(lanes) < len(world.lanes),
             order != sorted(order),
+            any(lane.ahead for lane in lanes),
         )
         for lane in lanes:
             pool = pool_of[lane.number]
             if not lane.down:
                 memory.lanes_of[pool].append(lane.number)
-            for model in models:
-                held = lane.store < 0 or model in world.stores[lane.store].resident
-                able = world.latencies(model, lane) is not None
-                if held and able and not memory.holds[pool] >> model & 1:
+            for model in models if lane.store < 0 else world.stores[lane.store].resident:
+                if not memory.holds[pool] >> model & 1 and world.latencies(model, lane) is not None:
                     self._holds(memory, model, pool)
         return memory
 
@@ -82,7 +80,8 @@ class Clockwork:
         """A pool has a model now."""
         memory.pools_of[model].append(pool)
         memory.holds[pool] |= 1 << model
-        memory.places[model] = None
+        memory.fresh |= 1 << model
+        memory.places[model] = memory.alike[model] = None
 
     # ------------------------------------------------------------------ what comes
 
@@ -96,41 +95,44 @@ class Clockwork:
             requests.arrival,
             requests.deadline,
         )
-        waiting_of, places_of, latest = memory.waiting, memory.places, memory.latest
+        waiting_of, alike, latest = memory.waiting, memory.alike, memory.latest
+        pools_of = memory.pools_of if memory.loads else None
         soonest: dict[int, tuple[int, int]] = {}
         for row in rows:
             at = row - base
             model, now = model_of[at], arrival[at]
             due = deadline[at] - margin
-            places = places_of[model]
-            if places is None:
-                places = places_of[model] = self._places(memory, model)
-            alone = places[0][0].every[1] if len(places) == 1 and places[0][1] else NEVER
-            if alone == NEVER or due < max(now, latest) + alone:  # else it is in time on any lane
-                found = soonest.get(model)
-                if found is None:  # lanes do not change while requests come
-                    found = soonest[model] = self._soonest(world, memory, model, places)
-                free, alone = found
+            spans = alike[model]
+            alone = 0 if spans is None else spans.every[1]
+            last = due - alone
+            if spans is None or last < latest or last < now:  # else it is in time on any lane
+                if model not in soonest:  # lanes do not change while requests come
+                    soonest[model] = self._soonest(world, memory, model)
+                free, alone = soonest[model]
                 if due < max(now, free) + alone:
                     world.refuse((row,), LATE, at=now)
                     continue
             waiting = waiting_of[model]
             if not waiting.rows:
                 memory.some |= 1 << model
+                memory.fresh |= 1 << model
             waiting.rows.append(row)
             waiting.due.append(due)
-            if memory.loads:
-                work = alone * WINDOW / max(due - now, 1)
+            if pools_of is not None:
+                work = alone * WINDOW / (due - now or 1)
                 waiting.work.append(work)
                 waiting.demand += work
-                if not memory.pools_of[model]:
+                if not pools_of[model]:
                     memory.cold[model] = None
 
-    def _soonest(
-        self, world: World, memory: Memory, model: int, places: list[tuple[Spans, list[int]]]
-    ) -> tuple[int, int]:
+    def _soonest(self, world: World, memory: Memory, model: int) -> tuple[int, int]:
         """When a lane will be free for the model, and what it takes there alone, by the estimates;
         the load comes first where it is resident nowhere."""
+        places = memory.places[model]
+        if places is None:
+            places = memory.places[model] = self._places(memory, model)
+            if len(places) == 1 and places[0][1]:
+                memory.alike[model] = places[0][0]
         free_at = memory.free.__getitem__
         if places:
             return min(
@@ -174,36 +176,50 @@ class Clockwork:
         memory: Memory = world.memory
         if world.now < memory.quiet and (not idle or idle[0].copies):
             return (Wait(memory.quiet, 1 << 30),)
-        orders: list[Do] = []
-        runs = bisect_left(idle, True, key=_copies) if memory.loads else len(idle)
-        if memory.some and runs:
-            lanes = idle
-            if memory.mixed:
-                lanes = sorted(idle[:runs], key=lambda lane: memory.pool_of[lane.number])
-            for lane in lanes:
-                if lane.copies:
-                    break
-                some = memory.some & memory.holds[memory.pool_of[lane.number]]
-                if some:
-                    batch = self._next(world, memory, lane, some)
-                    if batch is not None:
-                        orders.append(batch)
-                    if not memory.some:
-                        break
-        busy = len(orders) == runs
-        if runs < len(idle):
+        orders = self._batches(world, memory, idle) if memory.some else []
+        memory.fresh = -1 if memory.ahead else 0
+        memory.freed.clear()
+        if idle and idle[-1].copies:
+            busy = idle[len(orders)].copies
             if memory.cold or world.now - memory.looked >= LOOK:
                 memory.looked = world.now
-                orders += self._loads(world, memory, idle[runs:], orders)
+                copying = idle[bisect_left(idle, True, key=_copies) :]
+                orders += self._loads(world, memory, copying, orders)
             if busy:  # nothing but a load could follow an arrival
                 memory.quiet = world.now + LOOK
                 orders.append(Wait(memory.quiet, 1 << 30))
         return orders
 
+    def _batches(self, world: World, memory: Memory, idle: Sequence[Lane]) -> list[Do]:
+        """The most urgent batch for each lane that holds a model that is waited for. A lane that
+        was idle before has had its batch then, if there was one; so it is looked at again only if
+        a model is new."""
+        orders: list[Do] = []
+        pool_of, holds, freed, lanes = memory.pool_of, memory.holds, memory.freed, idle
+        if not memory.some & memory.fresh:
+            given = map(world.lanes.__getitem__, sorted(freed))
+            lanes = [lane for lane in given if lane.running is None and not lane.down]
+        if memory.mixed:
+            runs = [lane for lane in lanes if not lane.copies]
+            lanes = sorted(runs, key=lambda lane: pool_of[lane.number])
+        for lane in lanes:
+            if lane.copies:
+                break
+            some = memory.some & holds[pool_of[lane.number]]
+            if some:
+                batch = self._next(world, memory, lane, some)
+                if batch is not None:
+                    orders.append(batch)
+                if not memory.some or not (freed or memory.some & memory.fresh):
+                    break
+        return orders
+
     def _next(self, world: World, memory: Memory, lane: Lane, some: int) -> Batch | None:
         """The most urgent batch of these models, if one is still in time."""
-        starts = max(world.now, memory.free[lane.number])
-        spans_of = memory.spans[memory.pool_of[lane.number]]
+        number, starts = lane.number, memory.free[lane.number]
+        if starts < world.now:
+            starts = world.now
+        spans_of = memory.spans[memory.pool_of[number]]
         if some & (some - 1):
             best = self._most_urgent(world, memory, spans_of, some, starts)
         else:
@@ -212,14 +228,15 @@ class Clockwork:
         if best is None:
             return None
         _, model, first, size = best
-        rows = self._take(memory, model, first, size)
+        rows = memory.take(model, first, size)
         inputs = world.count_items(rows)
-        free = memory.free[lane.number] = starts + spans_of[model].every[inputs]
-        memory.latest = max(memory.latest, free)
+        free = memory.free[number] = starts + spans_of[model].every[inputs]
+        if free > memory.latest:
+            memory.latest = free
         if lane.store >= 0:
             world.stores[lane.store].resident[model] = world.now
         part = Part(model, rows, inputs)
-        return Batch(lane.number, (part,), "the most urgent, in the largest size in time")
+        return Batch(number, (part,), "the most urgent, in the largest size in time")
 
     def _most_urgent(
         self, world: World, memory: Memory, spans_of: dict[int, Spans], some: int, starts: int
@@ -227,31 +244,31 @@ class Clockwork:
         """Of several models. None is more urgent than its first request would be in the size that
         takes longest, so few are looked at closely; those whose first is late are among them."""
         single, waiting = world.requests.each_one_item, memory.waiting
-        urgent: list[tuple[int, int]] = []
-        while some:
-            low = some & -some
-            some ^= low
-            model = low.bit_length() - 1
-            spans, due = spans_of[model], waiting[model].due
-            takes = spans.most[min(len(due), len(spans.most) - 1)] if single else spans.longest
-            urgent.append((due[0] - takes, model))
         best: Choice | None = None
-        while urgent:
-            key = min(urgent)
-            if best is not None and best < key:
+        while some:
+            least, model, others = NEVER, -1, some
+            while others:
+                low = others & -others
+                others ^= low
+                each = low.bit_length() - 1
+                spans, due = spans_of[each], waiting[each].due
+                by_count, count = spans.most, len(due)
+                if not single:
+                    takes = spans.longest
+                else:
+                    takes = by_count[count if count < len(by_count) else -1]
+                key = due[0] - takes
+                if key < least or model < 0:
+                    least, model = key, each
+            if best is not None and best < (least, model):
                 break
-            urgent.remove(key)
-            choice = self._choose(world, memory, key[1], spans_of[key[1]], starts)
-            if choice is not None and (best is None or choice < best):
-                best = choice
+            some ^= 1 << model
+            choice = self._choose(world, memory, model, spans_of[model], starts)
+            if choice is not None:
+                best = choice if best is None else min(best, choice)
+                if choice[0] == least:
+                    break
         return best
-
-    def _take(self, memory: Memory, model: int, first: int, count: int) -> list[int]:
-        waiting = memory.waiting[model]
-        rows = waiting.take(first, count)
-        if not waiting.rows:
-            memory.some &= ~(1 << model)
-        return rows
 
     def _choose(
         self, world: World, memory: Memory, model: int, spans: Spans, starts: int
@@ -260,17 +277,21 @@ class Clockwork:
         the first requests that could not be in time even alone; None if no others wait."""
         waiting = memory.waiting[model]
         due, single = waiting.due, world.requests.each_one_item
+        if single:
+            count = len(due)
+            size = spans.fits[count if count < len(spans.fits) else -1]
+            takes = spans.most[size]
+            if min(due[:size]) >= starts + takes:  # in time in any size
+                return due[0] - takes, model, 0, size
         late = 0
         while late < len(due) and due[late] < starts + (
             spans.every[1] if single else self._takes(world, waiting, spans, late, 1)
         ):
             late += 1
         if late:
-            world.refuse(self._take(memory, model, 0, late), LATE)
+            world.refuse(memory.take(model, 0, late), LATE)
             if not due:
                 return None
-        if single and len(due) == 1:
-            return due[0] - spans.every[1], model, 0, 1
         best: Choice | None = None
         first = 0
         for size in spans.sizes:
@@ -306,12 +327,7 @@ class Clockwork:
     ) -> list[Do]:
         """Load the models whose demand is served least, if there are any that are not served;
         `given`: what was ordered in this instant."""
-        missing: list[tuple[float, int]] = []
-        for model, served in served_demand(memory).items():
-            demand = memory.waiting[model].demand
-            if served < demand * (1 - _ROUNDING):
-                missing.append((served - demand, model))
-        wanted = [model for _, model in sorted(missing)]
+        wanted = unserved(memory)
         orders: list[Do] = []
         for lane in copying:
             store = world.stores[lane.store]
@@ -342,7 +358,7 @@ class Clockwork:
         """A model does not lie in the memory of a pool any more."""
         memory.pools_of[model].remove(pool)
         memory.holds[pool] &= ~(1 << model)
-        memory.places[model] = None
+        memory.places[model] = memory.alike[model] = None
         self._note_cold(memory, model)
 
     def _note_cold(self, memory: Memory, model: int) -> None:
@@ -387,26 +403,35 @@ class Clockwork:
                 memory.cold.pop(order.model, None)
             self._note_cold(memory, order.model)
             return ()
-        part, spans_of = order.parts[0], memory.spans[memory.pool_of[lane.number]]
+        pool = memory.pool_of[lane.number]
+        part, spans_of = order.parts[0], memory.spans[pool]
         if done.outcome == OK:
             world.answer(part.tasks, part.model)
             spans_of[part.model].measure(part.items, done.took)
         else:
             world.refuse(part.tasks, "its lane failed")
         free = world.now
-        for each in () if lane.running is None else (lane.running, *lane.queued):
-            if isinstance(each, Batch):
-                (ahead,) = each.parts
-                free += spans_of[ahead.model].every[ahead.items]
+        if lane.running is not None:
+            for each in (lane.running, *lane.queued):
+                if isinstance(each, Batch):
+                    (ahead,) = each.parts
+                    free += spans_of[ahead.model].every[ahead.items]
         memory.free[lane.number] = free
-        memory.latest = max(memory.latest, free)
-        looks = memory.loads and world.now - memory.looked >= LOOK
-        return () if memory.some or looks or waited else STAY
+        if free > memory.latest:
+            memory.latest = free
+        memory.freed.append(lane.number)
+        if waited or (memory.loads and world.now - memory.looked >= LOOK):
+            return ()
+        idle = lane.running is None and not lane.down
+        some = memory.some & memory.holds[pool] if idle and not memory.cold else memory.some
+        return () if some else STAY
 
     def told(self, world: World, news: News) -> Sequence[Do]:
         """Lanes come and go."""
         memory: Memory = world.memory
-        memory.places, memory.quiet = [None for _ in memory.places], 0
+        memory.fresh, memory.quiet = -1, 0
+        memory.places = [None for _ in memory.places]
+        memory.alike = [None for _ in memory.alike]
         for number in news.up:
             lanes = memory.lanes_of[memory.pool_of[number]]
             if not world.lanes[number].copies and number not in lanes:

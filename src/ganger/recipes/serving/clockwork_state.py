@@ -7,7 +7,7 @@ the public code.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
@@ -21,6 +21,8 @@ LOOK: Final = SECOND // 100
 """While all lanes are busy, loads are thought about so often."""
 _KEPT: Final = 10
 """So many measurements make an estimate."""
+_ROUNDING: Final = 1e-9
+"""Demand that is served but for this share is served."""
 
 
 class Waiting(Struct):
@@ -32,53 +34,49 @@ class Waiting(Struct):
     work: list[float] = []
     demand: float = 0.0
 
-    def take(self, first: int, count: int) -> list[int]:
-        """Take some out."""
-        last = first + count
-        rows = self.rows[first:last]
-        del self.rows[first:last], self.due[first:last]
-        if self.work:
-            self.demand -= sum(self.work[first:last])
-            del self.work[first:last]
-        if not self.rows:
-            self.demand = 0.0
-        return rows
-
 
 class Spans(Struct):
     """What batches of a model take on a type of device: `every` by inputs, the 99th percentile of
     the last measurements, which of ten is the largest, or what the profile says before there are
-    any; `sizes`: those that it may run in; `most`: by how many wait, what takes longest of the
-    sizes that they can fill; `measured` by inputs."""
+    any; `sizes`: those that it may run in; by how many wait (the last for more) `fits`, the largest
+    size that they can fill, and `most`, what takes longest of those that they can; `measured` by
+    inputs."""
 
     every: list[int]
     sizes: list[int]
+    fits: list[int] = []
     most: list[int] = []
     longest: int = 0
-    """Of all."""
+    """What the batch takes that takes longest of all."""
     measured: dict[int, list[int]] = {}
 
     def __post_init__(self) -> None:
+        filled = [size if size in self.sizes else 0 for size in range(self.sizes[-1] + 1)]
+        self.fits, self.longest = list(accumulate(filled, max)), max(self.every)
         self.changed()
 
     def changed(self) -> None:
-        """An estimate is another."""
-        most = [0] * (self.sizes[-1] + 1)
+        """The estimate of a size is another."""
+        most = [0] * len(self.fits)
         for size in self.sizes:
             most[size] = self.every[size]
         self.most = list(accumulate(most, max))
-        self.longest = max(self.every)
 
     def measure(self, inputs: int, took: int) -> None:
         """A batch took so long."""
-        last = self.measured.setdefault(inputs, [])
+        last = self.measured.get(inputs)
+        if last is None:
+            last = self.measured[inputs] = []
         last.append(took)
         if len(last) > _KEPT:
             del last[0]
-        found = max(last)
-        if found != self.every[inputs]:
+        found, before = max(last), self.every[inputs]
+        if found != before:
             self.every[inputs] = found
-            self.changed()
+            if found > self.longest or before == self.longest:
+                self.longest = max(self.every)
+            if inputs < len(self.fits) and self.fits[inputs] == inputs:
+                self.changed()
 
 
 class Memory(Struct):
@@ -103,12 +101,21 @@ class Memory(Struct):
     places: list[list[tuple[Spans, list[int]]] | None]
     """By model: for each type what batches take, and the lanes that may run it; None: to be found
     again."""
+    alike: list[Spans | None]
+    """By model: what batches take, where it is the same on all lanes that may run it; None also
+    where that is to be found again."""
     loads: bool
     """Whether there are lanes that copy."""
     mixed: bool
     """Whether lanes of a pool have others between them."""
+    ahead: bool
+    """Whether there are lanes that ask while they are busy."""
     some: int = 0
     """Models that requests wait for."""
+    fresh: int = 0
+    """Those among them which lanes that are idle may hold."""
+    freed: list[int] = []
+    """Lanes that have become idle, and may hold others of them."""
     cold: dict[int, None] = {}
     """Models that requests wait for and that are loaded nowhere."""
     looked: int = -LOOK
@@ -116,30 +123,84 @@ class Memory(Struct):
     quiet: int = 0
     """Until then nothing follows an arrival, for all lanes that run batches are busy."""
 
+    def take(self, model: int, first: int, count: int) -> list[int]:
+        """Take so many requests of a model out, from this position on."""
+        waiting = self.waiting[model]
+        if count == len(waiting.rows):
+            rows, waiting.rows, waiting.demand = waiting.rows, [], 0.0
+            waiting.due.clear()
+            waiting.work.clear()
+            self.some ^= 1 << model
+            return rows
+        last = first + count
+        rows = waiting.rows[first:last]
+        del waiting.rows[first:last], waiting.due[first:last]
+        if waiting.work:
+            waiting.demand -= sum(waiting.work[first:last])
+            del waiting.work[first:last]
+        return rows
 
-def members(models: int) -> Iterator[int]:
-    """The members of a set."""
-    while models:
-        low = models & -models
-        yield low.bit_length() - 1
-        models ^= low
+
+def members(models: int) -> list[int]:
+    """The members of a set, rising."""
+    digits = bin(models)[:1:-1]
+    rising = list[int]()
+    at = digits.find("1")
+    while at >= 0:
+        rising.append(at)
+        at = digits.find("1", at + 1)
+    return rising
 
 
-def served_demand(memory: Memory) -> dict[int, float]:
-    """How much of each model's demand those that hold it can serve, in microseconds a window: it is
-    split over them in inverse proportion to what they have to do already."""
+def unserved(memory: Memory) -> list[int]:
+    """The models whose demand those that hold it cannot serve; that of which most is left first."""
+    waiting, pools_of = memory.waiting, memory.pools_of
+    missing, held = list[tuple[float, int]](), list[tuple[int, float]]()
+    for model in members(memory.some):
+        demand = waiting[model].demand
+        if pools_of[model]:
+            held.append((model, demand))
+        elif demand > 0:
+            missing.append((-demand, model))
+    if not all_serve(memory, [(demand, len(pools_of[model])) for model, demand in held]):
+        served = served_demand(memory, [model for model, _ in held])
+        missing += [
+            (served[model] - demand, model)
+            for model, demand in held
+            if served[model] < demand * (1 - _ROUNDING)
+        ]
+    return [model for _, model in sorted(missing)]
+
+
+def all_serve(memory: Memory, demands: Sequence[tuple[float, int]]) -> bool:
+    """Whether no pool can have more to do than it can, however these demands are split, each over
+    so many pools.
+
+    Of a demand, a pool with b to do is given d / b / (1 / b + ...). Where none has more than m, the
+    other k - 1 bring at least (k - 1) / m to the sum, and what the pool then has is convex in b: it
+    is at most the greater of what one with 1 and one with m would have.
+    """
+    least = min(len(lanes) for lanes in memory.lanes_of)
+    bound = 1.0
+    for demand, pools in demands:
+        if demand <= 0:
+            return False
+        bound = max(1.0 + demand, bound + demand / pools)
+    return bound < least * WINDOW * (1 - _ROUNDING)
+
+
+def served_demand(memory: Memory, models: Sequence[int]) -> dict[int, float]:
+    """How much of the demand of each of these models those that hold it can serve, in microseconds
+    a window: it is split over them in inverse proportion to what they have to do already."""
     busy = [1.0] * len(memory.lanes_of)
     shares: list[tuple[int, list[int], list[float]]] = []
-    for model in members(memory.some):
+    for model in models:
         demand, pools = memory.waiting[model].demand, memory.pools_of[model]
-        if not demand or not pools:
-            shares.append((model, [], []))
-        else:
-            total = sum([1 / busy[pool] for pool in pools])
-            some = [demand / busy[pool] / total for pool in pools]
-            for pool, share in zip(pools, some, strict=True):
-                busy[pool] += share
-            shares.append((model, pools, some))
+        total = sum([1 / busy[pool] for pool in pools])
+        some = [demand / busy[pool] / total for pool in pools]
+        for pool, share in zip(pools, some, strict=True):
+            busy[pool] += share
+        shares.append((model, pools, some))
     able = [
         min(1.0, WINDOW * len(lanes) / each)
         for lanes, each in zip(memory.lanes_of, busy, strict=True)

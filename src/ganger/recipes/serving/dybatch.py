@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from msgspec import Struct
 
 from ganger.core.serving.router import DIVIDES, Abilities
-from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part
+from ganger.core.serving.verbs import OK, Batch, Do, Ended, News, Part
 from ganger.core.serving.world import Lane, Task, World
 
 
@@ -64,7 +64,7 @@ class DyBatch:
                 entry = heappop(memory.waiting)
                 workload = memory.open[entry[1]]
                 known = world.latencies(workload.model, lane)
-                if known is None or (lane.models is not None and workload.model not in lane.models):
+                if known is None:
                     passed.append(entry)
                     continue
                 items = min(workload.left, self.most, known.largest)
@@ -78,8 +78,7 @@ class DyBatch:
 
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
         """Count what the workload had; it is answered after its last slice."""
-        if isinstance(done.order, Load):
-            return ()
+        assert isinstance(done.order, Batch), "it loads nothing"
         memory: Memory = world.memory
         for number in done.order.parts[0].tasks:
             task = world.tasks.pop(number)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from ganger.core.serving.router import Abilities
-from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part, Wait
+from ganger.core.serving.verbs import OK, Batch, Do, Ended, News, Part, Wait
 from ganger.core.serving.world import Lane, World
 from ganger.mechanisms.serving.batching import taken
 from ganger.mechanisms.serving.queues import Fifo
@@ -86,8 +86,6 @@ class Ebird:
         for queue in sorted(filter(len, memory.queues), key=lambda queue: queue.head):
             if world.latencies(queue.model, lane) is None:
                 continue
-            if lane.models is not None and queue.model not in lane.models:
-                continue
             count, inputs = taken(world, queue, lane, size)
             full = inputs >= size or count < len(queue) or size <= memory.smallest
             if full and (not self.most or not running or running + inputs <= self.most):
@@ -99,8 +97,7 @@ class Ebird:
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
         """Answer; what failed waits again."""
         order = done.order
-        if isinstance(order, Load):
-            return ()
+        assert isinstance(order, Batch), "it loads nothing"
         memory: Memory = world.memory
         part = order.parts[0]
         memory.running[world.lanes[order.lane].device] -= part.items

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from msgspec import Struct, field
 
 from ganger.core.serving.router import RETIRES, Abilities
-from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part, Retire, Wait
+from ganger.core.serving.verbs import OK, Batch, Do, Ended, News, Part, Retire, Wait
 from ganger.core.serving.world import Lane, World
 from ganger.core.units import NEVER, SECOND
 from ganger.estimate.forecast import trend
@@ -185,12 +185,7 @@ class Swayam:
             frontend = min(left, key=lambda each: each.waiting[0])
             row = frontend.waiting[0]
             model = world.requests.model[row - world.requests.base]
-            able = [
-                lane
-                for lane in up
-                if world.latencies(model, lane) is not None
-                and (lane.models is None or model in lane.models)
-            ]
+            able = [lane for lane in up if world.latencies(model, lane) is not None]
             able = [
                 lane
                 for lane in able[: frontend.needs or len(able)]
@@ -223,8 +218,7 @@ class Swayam:
         """Answer; what failed goes to the front of its frontend's queue."""
         memory: Memory = world.memory
         order = done.order
-        if isinstance(order, Load):
-            return ()
+        assert isinstance(order, Batch), "it loads nothing"
         memory.used[order.lane] = world.now
         (part,) = order.parts
         if done.outcome == OK:

@@ -7,6 +7,7 @@ from math import exp, log, sqrt
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from ganger.core.errors import InvariantError
 from ganger.core.serving.verbs import Batch, Part
@@ -15,6 +16,15 @@ from ganger.core.serving.world import Known, Lane
 _BLOCK: Final = 1 << 14
 _Z99: Final = 2.3263478740408408
 """Of which 99 in 100 standard normal numbers are smaller."""
+
+
+class _Drawn(Struct):
+    """Of a model on what a lane is: what was measured, and of those inputs that were ever drawn
+    for, sigma of the lognormal; None where there is no spread."""
+
+    mean: Sequence[int]
+    p99: Sequence[int]
+    sigma: dict[int, float] | None
 
 
 class Physics:
@@ -31,10 +41,15 @@ class Physics:
         self._rng = np.random.default_rng([seed, 0x5E])
         self._normals: list[float] = []
         self.pace: dict[int, float] = {}
-        self._mean: dict[tuple[int, str, float], tuple[Sequence[int], list[float] | None]] = {}
+        self._drawn: dict[tuple[str, float], dict[int, _Drawn]] = {}
+        """By what a lane is, and by model."""
+        self._drawn_of: dict[int, dict[int, _Drawn]] = {}
+        """The same by lane."""
 
     def micros(self, batch: Batch, lane: Lane, beside: int = 0) -> int:
         """Of a batch that begins now. Raises InvariantError where nobody measured it."""
+        if len(batch.parts) == 1 and not beside and not self.pace:
+            return round(self._part(batch.parts[0], lane)) or 1
         total = 0.0
         for part in batch.parts:
             took = self._part(part, lane)
@@ -50,37 +65,41 @@ class Physics:
         return factors[min(beside, len(factors)) - 1] if factors else 1.0
 
     def _part(self, part: Part, lane: Lane) -> float:
-        key = (part.model, lane.type, lane.share)
-        found = self._mean.get(key)
+        drawn = self._drawn_of.get(lane.number)
+        if drawn is None:
+            drawn = self._drawn.setdefault((lane.type, lane.share), {})
+            self._drawn_of[lane.number] = drawn
+        found = drawn.get(part.model)
         if found is None:
-            found = self._mean[key] = self._table(key)
-        mean, spread = found
+            found = drawn[part.model] = self._table(part.model, lane)
+        items = part.items
         try:
-            took: float = mean[part.items]
+            took: float = found.mean[items]
         except IndexError:
             name = self._models[part.model].name
             raise InvariantError(
-                f"a batch of {part.items} of {name}, measured to {len(mean) - 1}"
+                f"a batch of {items} of {name}, measured to {len(found.mean) - 1}"
             ) from None
         if part.first or part.last:
             took *= self._share(part)
-        if spread is not None:
+        if found.sigma is not None:
+            sigma = found.sigma.get(items)
+            if sigma is None:
+                mean = found.mean[items]
+                sigma = self._noise * _sigma(found.p99[items] / mean) if mean else 0.0
+                found.sigma[items] = sigma
             if not self._normals:
                 self._normals = self._rng.standard_normal(_BLOCK).tolist()
-            sigma = spread[part.items]
             took *= exp(sigma * self._normals.pop() - sigma * sigma / 2)
         return took
 
-    def _table(self, key: tuple[int, str, float]) -> tuple[Sequence[int], list[float] | None]:
-        known = self._models[key[0]].latencies.get(key[1:])
+    def _table(self, model: int, lane: Lane) -> _Drawn:
+        known = self._models[model].latencies.get((lane.type, lane.share))
         if known is None:
-            raise InvariantError(f"{self._models[key[0]].name} was not measured on {key[1]}")
+            raise InvariantError(f"{self._models[model].name} was not measured on {lane.type}")
         if not self._noise or all(a == b for a, b in zip(known.mean, known.p99, strict=True)):
-            return known.mean, None
-        return known.mean, [
-            self._noise * _sigma(p99 / mean) if mean else 0.0
-            for mean, p99 in zip(known.mean, known.p99, strict=True)
-        ]
+            return _Drawn(known.mean, known.p99, None)
+        return _Drawn(known.mean, known.p99, {})
 
     def _share(self, part: Part) -> float:
         """The share of a model's time that operators `first` to `last` take."""

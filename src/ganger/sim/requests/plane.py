@@ -135,11 +135,12 @@ class Plane:
             at = self.arrived - requests.base
             arrival = arrivals[at] if at < len(arrivals) else NEVER
             event = heap[0][0] if heap else NEVER
-            now = min(event, arrival)
+            comes = arrival < event
+            now = arrival if comes else event
             if now > until or now == NEVER:
                 return
-            if arrival < event and (not idle or self._wait_rows > self.arrived + 1):
-                self._come_unasked(min(event, until + 1))
+            if comes and (not idle or self._wait_rows > self.arrived + 1):
+                self._come_unasked(event if event <= until else until + 1)
                 continue
             world.now = now
             asks = event == now and self._happen(now)
@@ -180,34 +181,34 @@ class Plane:
         """What arrives in this moment, from position `at` on; also those of the next chunk."""
         requests = self.world.requests
         arrivals = requests.arrival
+        if at + 1 < len(arrivals) and arrivals[at + 1] > now:  # nearly always
+            self._come(at + 1)
+            return
         while at < len(arrivals) and arrivals[at] == now:
-            last = at + 1
-            if last < len(arrivals) and arrivals[last] == now:
-                last = bisect_right(arrivals, now, last)
-            self._come(last)
+            self._come(bisect_right(arrivals, now, at))
             at = self.arrived - requests.base
 
     def _come_unasked(self, before: int) -> None:
         """Arrivals while nobody need be asked, in one range."""
         requests = self.world.requests
+        arrivals = requests.arrival
         first = self.arrived - requests.base
-        last = bisect_left(requests.arrival, before, first)
+        last = bisect_left(arrivals, before, first)
         if self._idle:
             last = min(last, self._wait_rows - requests.base - 1)
         if self._steps is not None and self._steps.breakable:
-            last = bisect_right(requests.arrival, requests.arrival[first], first, last)
-        self.world.now = requests.arrival[last - 1]
+            last = bisect_right(arrivals, arrivals[first], first, last)
+        self.world.now = arrivals[last - 1]
         self._come(last)
 
     def _come(self, last: int) -> None:
         """The router hears of the rows until before position `last`."""
         world = self.world
         requests = world.requests
-        end = last + requests.base
-        rows = range(self.arrived, end)
+        first, end = self.arrived, last + requests.base
         self.arrived = end
-        world.open += len(rows)
-        self.router.arrive(world, rows)
+        world.open += end - first
+        self.router.arrive(world, range(first, end))
         if world.cut:
             lanes, world.cut = world.cut, []
             for lane in lanes:
@@ -294,12 +295,19 @@ class Plane:
         lanes = self.world.lanes
         for order in orders:
             if isinstance(order, Batch):
-                self._give(lanes[order.lane], order)
+                lane = lanes[order.lane]
+                if lane.down or lane.copies:
+                    raise InvariantError(f"lane {lane.number} cannot do {order!r}")
+                if lane.store >= 0:
+                    self._check(lane, order)
+                if lane.running is None:
+                    self._begin(lane, order)
+                else:
+                    self._queue(lane, order)
             elif isinstance(order, Wait):
                 self._wait(order)
             elif isinstance(order, Load):
-                self._residence.reserve(order)
-                self._give(lanes[order.lane], order)
+                self._load(lanes[order.lane], order)
             elif isinstance(order, Evict):
                 self._residence.evict(order)
             elif isinstance(order, Cancel):
@@ -327,25 +335,26 @@ class Plane:
         self._sequence += 1
         heappush(self._heap, (at, self._sequence, lane, end))
 
-    def _give(self, lane: Lane, order: Batch | Load) -> None:
-        self._check(lane, order)
+    def _load(self, lane: Lane, order: Load) -> None:
+        """A lane that copies loads a model."""
+        self._residence.reserve(order)
+        if lane.down or not lane.copies:
+            raise InvariantError(f"lane {lane.number} cannot do {order!r}")
         if lane.running is None:
             self._begin(lane, order)
-        elif lane.ahead and not lane.queued:
-            lane.queued = [order]
-            self._leave(lane)
         else:
-            raise InvariantError(f"lane {lane.number} runs a batch already")
+            self._queue(lane, order)
 
-    def _check(self, lane: Lane, order: Batch | Load) -> None:
-        if lane.down or lane.copies != isinstance(order, Load):
-            raise InvariantError(f"lane {lane.number} cannot do {order!r}")
-        if isinstance(order, Load) or (lane.models is None and lane.store < 0):
-            return
+    def _queue(self, lane: Lane, order: Batch | Load) -> None:
+        """What a lane that is busy does next."""
+        if not lane.ahead or lane.queued:
+            raise InvariantError(f"lane {lane.number} runs a batch already")
+        lane.queued = [order]
+        self._leave(lane)
+
+    def _check(self, lane: Lane, order: Batch) -> None:
         for part in order.parts:
-            if lane.models is not None and part.model not in lane.models:
-                raise InvariantError(f"lane {lane.number} does not run model {part.model}")
-            if lane.store >= 0 and part.model not in self.world.stores[lane.store].resident:
+            if part.model not in self.world.stores[lane.store].resident:
                 raise InvariantError(f"model {part.model} is not in store {lane.store}")
 
     def _enter(self, lane: Lane) -> None:
@@ -362,26 +371,28 @@ class Plane:
             del self._numbers[at], self._idle[at]
 
     def _begin(self, lane: Lane, order: Batch | Load) -> None:
-        now = self.world.now
+        world, number = self.world, lane.number
+        now = world.now
         if isinstance(order, Batch):
             beside = took = 0
             if self._on_device is not None:
                 beside = self._on_device[lane.device]
                 self._on_device[lane.device] = beside + 1
-            first = order.parts[0]
             if self._steps is not None:
                 took = self._steps.begin(order, lane, self.physics.pace.get(lane.device, 1.0))
             took = took or self.physics.micros(order, lane, beside)
             self.batches += 1
-            known = None if first.tokens else self.world.latencies(first.model, lane)
+            first = order.parts[0]
+            known = None if first.tokens else world.latencies(first.model, lane)
             lane.due = now + (known.mean[first.items] if known is not None else 0)
         else:
             took = self.physics.load_micros(order.model)
             lane.due = now + took
         lane.running, lane.since = order, now
-        number = lane.number
         end = self._busy[number] = _End(order, now, now + took)
-        self._leave(lane)
+        at = bisect_left(self._numbers, number)
+        if at < len(self._numbers) and self._numbers[at] == number:
+            del self._numbers[at], self._idle[at]
         self._sequence += 1
         heappush(self._heap, (now + took, self._sequence, number, end))
         if lane.ahead:  # it is idle for the router from some time before its end on
@@ -395,9 +406,9 @@ class Plane:
 
     def _free(self, lane: Lane, end: _End) -> bool:
         """A lane has come to the end of what it did; whether that is a reason to ask."""
-        now = self.world.now
+        world, order = self.world, end.order
+        now = world.now
         del self._busy[lane.number]
-        order = end.order
         lane.running = None
         over: tuple[int, ...] = ()
         if isinstance(order, Load):
@@ -418,9 +429,9 @@ class Plane:
             self._enter(lane)
         said: tuple[Sequence[int], ...] = ()
         if self._outputs is not None and isinstance(order, Batch) and end.outcome == OK:
-            said = tuple(self._outputs.of(self.world, part) for part in order.parts)
+            said = tuple([self._outputs.of(world, part) for part in order.parts])
         done = Ended(order, end.outcome, now - end.began, end.operator, said, over)
-        orders = self.router.ended(self.world, done)
+        orders = self.router.ended(world, done)
         if orders is STAY:
             return False
         if orders:

@@ -92,9 +92,9 @@ class Memory(Struct):
 
 def alike(world: World, profile: float) -> list[Pool]:
     """The lanes by what they are and run. Plans count on `profile` times what was measured."""
-    found: dict[tuple[str, float, frozenset[int] | None], Pool] = {}
+    found: dict[tuple[str, float], Pool] = {}
     for lane in world.lanes:
-        key = (lane.type, lane.share, lane.models)
+        key = (lane.type, lane.share)
         if key not in found:
             found[key] = Pool([], _latency(world, lane, profile))
         found[key].lanes.append(lane.number)
@@ -105,7 +105,7 @@ def _latency(world: World, lane: Lane, profile: float) -> dict[int, list[int]]:
     found = {}
     for model in range(len(world.models)):
         known = world.latencies(model, lane)
-        if known is not None and (lane.models is None or model in lane.models):
+        if known is not None:
             found[model] = [round(profile * each) for each in known.mean]
     return found
 

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from ganger.core.serving.router import Abilities
-from ganger.core.serving.verbs import OK, Batch, Do, Ended, Load, News, Part, Wait
+from ganger.core.serving.verbs import OK, Batch, Do, Ended, News, Part, Wait
 from ganger.core.serving.world import Lane, World
 from ganger.core.units import NEVER
 from ganger.mechanisms.serving.batching import taken
@@ -193,24 +193,26 @@ class Nexus:
                 awake.discard(number)
         if timers:
             given = {order.lane for order in orders if isinstance(order, Batch)}
-            first = min(
-                (memory.start[lane.number] for lane in idle if lane.number not in given),
-                default=NEVER,
-            )
-            if first <= now:
-                orders.append(Wait(timers[0][0]))
-            else:  # until then nothing could follow an arrival
-                orders.append(Wait(min(first, timers[0][0]), _ALL))
+            start, first = memory.start, NEVER
+            for lane in idle:
+                number = lane.number
+                if start[number] < first and number not in given:
+                    first = start[number]
+                    if first <= now:  # an arrival may follow at once
+                        orders.append(Wait(timers[0][0]))
+                        return orders
+            # until then nothing could follow an arrival
+            orders.append(Wait(min(first, timers[0][0]), _ALL))
         return orders
 
     def _next(self, world: World, memory: Memory, lane: Lane) -> Batch | None:
         """The next session in the cycle of which something waits; a new cycle not before its
         time."""
-        at, now = lane.number, world.now
+        at, now, lines = lane.number, world.now, memory.lines
         cycle, turn, began = memory.cycle[at], memory.turn[at], False
         while True:
             if turn >= len(cycle):
-                if began or not any(len(memory.lines[each].queue) for each in cycle):
+                if began or not any(len(lines[each].queue) for each in cycle):
                     memory.turn[at] = turn
                     return None
                 if memory.start[at] > now:
@@ -220,7 +222,7 @@ class Nexus:
                         heappush(memory.timers, (memory.start[at], at))
                     return None
                 turn, began = 0, True
-            line = memory.lines[cycle[turn]]
+            line = lines[cycle[turn]]
             turn += 1
             batch = self._batch(world, memory, line, lane) if len(line.queue) else None
             if batch is not None:
@@ -253,8 +255,7 @@ class Nexus:
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
         """Answer, or go on with the next stage; what failed waits again."""
         order = done.order
-        if isinstance(order, Load):
-            return ()
+        assert isinstance(order, Batch), "it loads nothing"
         memory: Memory = world.memory
         memory.awake.add(order.lane)
         part = order.parts[0]
