@@ -262,3 +262,15 @@ def test_a_report_of_services_has_at_most_64_figures_with_one_entry_a_service() 
     for since, holds in ((-1, False), (0, True), (NEVER, True), (NEVER + 1, False)):
         assert goes(Served(since, (0,), {})) == holds
     assert not goes(Served(0, (1,), {"p99": (1.0,)})), "there is no job 2"
+
+
+def test_jobs_that_cannot_be_accepted_leave_rows_that_are_cancelled_and_no_others() -> None:
+    """A kernel with one job; rows 1 to 3 come, of which the second and the third cannot be."""
+    good, *bad = (Accepted(row, JobSpec(name=f"j{row}", submitted=9)) for row in (1, 2, 3))
+    last = Accepted(4, JobSpec(name="j4", submitted=9))
+    kept = without_unfit(Batch(7, [good, *bad, last]), bad, 1).events
+    rows = [(type(event).__name__, event.job) for event in kept if hasattr(event, "job")]
+    assert rows == [
+        ("Accepted", 1), ("Accepted", 2), ("Accepted", 3), ("Accepted", 4),
+        ("Command", 2), ("Command", 3),
+    ]  # fmt: skip

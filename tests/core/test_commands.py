@@ -280,3 +280,14 @@ def test_a_job_that_was_cancelled_while_it_waited_for_another_stays_cancelled(
     assert bench.phase(1) == Phase.CANCELLED
     assert 1 not in bench.kernel.view.pending.tolist()
     assert bench.jobs.finished[1] == 3 * SECOND
+
+
+def test_a_node_that_is_down_or_drained_is_barred_for_that_reason() -> None:
+    bench = Bench(job("a"), on=cluster(3, 2))
+    bench.feed(0, NodeCommand(1, "drain"), NodeDown(2))
+    barred = bench.kernel.usable.barred
+    assert [barred(node) for node in range(3)] == ["", "drained", "down"]
+    bench.feed(1, NodeCommand(2, "drain"), NodeCommand(1, "resume"))
+    assert [barred(node) for node in range(3)] == ["", "", "down"]
+    bench.feed(2, NodeUp(2))
+    assert [barred(node) for node in range(3)] == ["", "", "drained"]

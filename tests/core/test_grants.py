@@ -58,8 +58,9 @@ def test_a_kernel_restored_while_trials_run_goes_on_to_the_same_bytes(at: int) -
 def test_at_one_instant_what_frees_comes_first_then_what_runs_then_who_comes_then_orders() -> None:
     order = [
         ["Finished"], ["Failed"], ["Released"], ["Refused", "Unable"], ["NodeDown"],
-        ["NodeUp", "Withheld"], ["Started"], ["Progressed", "Measured", "Evaluated", "Served"],
-        ["Submitted", "Accepted"],        ["Command", "NodeCommand"], ["Woke"],
+        ["NodeUp", "Withheld"],
+        ["Started"], ["Progressed", "Measured", "Evaluated", "Served"], ["Submitted", "Accepted"],
+        ["Command", "NodeCommand"], ["Woke"],
     ]  # fmt: skip
     assert kinds_of_change(SERVED) == SERVED
     for rank, names in enumerate(order):

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from ganger.core.plan import Provision, Route, Tune
+from bench import Bench, on
+from ganger.core.events import Finished, Started, Submitted
+from ganger.core.plan import AnyAction, Plan, Provision, Route, Start, Tune
 from ganger.core.spec import Kind
+from ganger.core.view import View
 from ganger.lab.log import LogWriter, replay
 from ganger.lab.simulation import Setup, run_one
 from ganger.mechanisms.common.planes import Planes
+from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.recipes import registry
 from worlds import Work, cluster, job, play, trace_of
 
@@ -129,3 +133,40 @@ def test_both_recipes_may_use_their_orders_and_a_run_has_the_name_of_the_one_for
     assert both.name == "t"
     assert Planes(registry.make("fifo"), training).orders == (Provision, Tune)  # type: ignore[arg-type]
     assert Planes(registry.make("fifo"), registry.make("srtf")).orders == ()
+
+
+class Written:
+    """Writes one plan down by itself, without drawing it, and none after that."""
+
+    name = "written"
+
+    def __init__(self, *actions: AnyAction) -> None:
+        self._actions = actions
+
+    def decide(self, view: View, memory: int | None) -> tuple[Plan, int]:
+        """The plan of the first decision, or an empty one."""
+        return Plan([] if memory else [*self._actions]), 1
+
+
+def test_plans_that_are_not_drawn_are_carried_out_for_both() -> None:
+    web = job("web", lasts=None, kind=Kind.SERVE)
+    planes = Planes(Written(Start(0, 1, on(0b01))), Written(Start(1, 1, on(0b10))))
+    bench = Bench(web, job("a"), policy=planes)
+    plan = bench.feed(0, Submitted(0), Submitted(1))
+    assert plan is not None
+    assert plan.actions == [Start(0, 1, on(0b01)), Start(1, 1, on(0b10))]
+
+
+def test_what_was_kept_for_a_search_is_forgotten_when_it_is_over() -> None:
+    """Two searches, each with a trial; the first ends."""
+    works = [
+        *(job(name, lasts=None, kind=Kind.TUNE) for name in "ab"),
+        job("t", parent="a"),
+        job("u", parent="b"),
+    ]
+    bench = Bench(*works, policy=TwoLevel(registry.make("fifo"), Written()))
+    bench.feed(0, *map(Submitted, range(4)))
+    bench.feed(1, Started(0, 1), Started(1, 1))
+    assert bench.kernel.memory.inner == {0: 1, 1: 1}
+    bench.feed(2, Finished(0, 1))
+    assert bench.kernel.memory.inner == {1: 1}

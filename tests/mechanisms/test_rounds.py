@@ -7,13 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from bench import Bench
 from ganger.core.allocation import Allocation
 from ganger.core.books.fit import Fit
+from ganger.core.events import Accepted, Submitted
+from ganger.core.plan import Start
+from ganger.core.spec import JobSpec
 from ganger.core.state.table import Ids
 from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.mechanisms.placement.delay_scheduling import Relaxing
 from ganger.mechanisms.rounds.rounds import RoundPolicy
+from ganger.recipes import registry
 from ganger.sim.rows import Outage
 from worlds import cluster, job, play
 
@@ -106,3 +111,17 @@ def test_who_waited_long_enough_for_a_node_is_not_alike_to_who_has_to_wait() -> 
     outages = (Outage(2, 5 * SECOND, 10_000 * SECOND),)
     run = play(policy, works, cluster(3, 2), outages=outages, until=90 * SECOND, validate=False)
     assert (run.started("early"), run.started("late")) == (0.5, 12)
+
+
+@pytest.mark.parametrize("recipe", ["gavel(every=10s)", "las", "heterogeneity-agnostic"])
+def test_jobs_that_come_when_the_table_has_no_row_left_are_decided_as_others(recipe: str) -> None:
+    """Forty jobs come one after the other to a table made for two, as they do to a daemon; each
+    asks for one of forty GPUs, and starts at once."""
+    bench = Bench(job("a"), job("b"), on=cluster(5, 8), policy=registry.make(recipe))
+    bench.feed(0, Submitted(0), Submitted(1))
+    started = list[int]()
+    for row in range(2, 40):
+        plan = bench.feed(row, Accepted(row, JobSpec(name=f"late {row}", submitted=row * SECOND)))
+        assert plan is not None
+        started += [action.job for action in plan.actions if isinstance(action, Start)]
+    assert started == list(range(2, 40))

@@ -9,7 +9,7 @@ import pytest
 from bench import Bench, on
 from ganger.core.events import QUEUED, WOKE, Started, Submitted, Woke
 from ganger.core.plan import Placement, Reason, Slot, Start
-from ganger.core.spec import Kind, Locality
+from ganger.core.spec import ClusterSpec, Kind, Locality, Needs, NodeSpec, Role, Shape
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.mechanisms.common.waiting import (
@@ -20,6 +20,7 @@ from ganger.mechanisms.common.waiting import (
     reason_for,
     releases,
     reserved_at,
+    rooms,
 )
 from ganger.mechanisms.ordering.admit import Walk
 from ganger.mechanisms.ordering.order import By, priority_largest
@@ -171,3 +172,25 @@ def test_half_a_gpu_is_given_back_as_that_gpu() -> None:
     half = (Slot(0, 0b1, share=500),)
     bench = held((job("a"), half), (job("b"), half), nodes=1, each=1)
     assert ends_of(bench, 1) == [0, 1]
+
+
+def test_in_one_node_all_workers_need_room_together_and_elsewhere_the_largest_one() -> None:
+    """Two workers of 1 GPU, 3 cores and 4 GiB, and a server of 2 cores and 6 GiB."""
+    roles = (
+        Role("w", 2, needs=Needs(cpus=3000, memory=4096)),
+        Role("ps", 1, needs=Needs(gpus=0, cpus=2000, memory=6144)),
+    )
+    nodes = tuple(
+        NodeSpec(1, count, "A", cpus=cpus, memory=memory)
+        for count, cpus, memory in ((2, 8000, 14336), (2, 7999, 14335), (1, 3000, 6144), (1, 0, 0))
+    )
+    ledger = Bench(job("a"), on=ClusterSpec(nodes)).kernel.ledger
+    together = rooms(ledger, Shape(roles, locality=Locality.NODE))
+    assert [(room.node, room.lacks) for room in together] == [
+        (0, ()), (1, ("CPUs", "memory")), (2, ("GPUs", "CPUs", "memory")),
+        (3, ("GPUs", "CPUs", "memory")),
+    ]  # fmt: skip
+    apart = rooms(ledger, Shape(roles))
+    assert [(room.node, room.lacks) for room in apart] == [
+        (0, ()), (1, ()), (2, ()), (3, ("CPUs", "memory")),
+    ]  # fmt: skip

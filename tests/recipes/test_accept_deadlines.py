@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
 from worlds import cluster, job, play
 
@@ -37,3 +38,12 @@ def test_chronus_differs_from_edf_in_what_best_effort_gets() -> None:
     edf = play("edf", works, FOUR)
     assert [chronus.ended(name) for name in ("slo", "quick")] == [30, 20]
     assert [edf.ended(name) for name in ("slo", "quick")] == [20, 30]
+
+
+def test_chronus_starts_who_asks_for_no_gpus_at_once_also_between_leases() -> None:
+    """All GPUs are held until the lease ends at 20 s; a core is free for one job at a time."""
+    cores = Shape((Role(needs=Needs(gpus=0, cpus=1000)),))
+    works = [A, job("first", 3, 4, shape=cores), job("next", 4, 2, shape=cores), job("b", 5, 5)]
+    one = ClusterSpec((NodeSpec(gpus=4, gpu_type="V100", cpus=1500),))
+    run = play("chronus(lease=20s)", works, one)
+    assert [run.started(name) for name in ("a", "first", "next", "b")] == [0, 3, 7, 20]

@@ -107,7 +107,8 @@ def calm() -> Day:
 
 
 def kinds() -> Day:
-    """Two types of device; one model runs on the second alone. Two lanes ask for more ahead."""
+    """Two types of device; one model runs on the second alone, which is down for a while. Two
+    lanes ask for more ahead."""
     quick: dict[tuple[str, float], Latencies] = {
         ("gpu", 1.0): affine(5, 1, 8, p99=1.2), ("old", 1.0): affine(11, 3, 6, p99=1.5),
     }  # fmt: skip
@@ -122,7 +123,10 @@ def kinds() -> Day:
         found[0].ahead = found[-1].ahead = 2 * MS
         return found
 
-    return Day(models, some, requests(Dice(3), 120, 2.5, 3, (15.0, 40.0, 90.0, 300.0)))
+    asked = requests(Dice(3), 120, 2.5, 3, (15.0, 40.0, 90.0, 300.0))
+    changes = [Change(90 * MS, 2, False), Change(100 * MS, 3, False), Change(140 * MS, 3, True),
+               Change(150 * MS, 2, True)]  # fmt: skip
+    return Day(models, some, asked, changes=changes)
 
 
 def minute() -> Day:
@@ -154,7 +158,7 @@ def families() -> Day:
 def pipelines() -> Day:
     """Requests for models, for a tree of stages and for one that joins again."""
     tree = pipeline("tree", [0, 1, 2], (0, 1, 1.5), (0, 2, 0.4))
-    join = pipeline("join", [2, 0, 1, 2], (0, 1, 2.0), (0, 2, 0.5), (1, 3, 1.0), (2, 3, 1.0))
+    join = pipeline("join", [2, 0, 1, 2], (0, 1, 2.0), (0, 2, 0.5), (1, 3, 1.4), (2, 3, 0.7))
     asked = requests(Dice(6), 80, 4.0, 5, (20.0, 60.0, 200.0))
     return Day(MODELS, alike(4), asked, pipelines=[tree, join])
 
@@ -172,6 +176,18 @@ def tokens() -> Day:
         for one in requests(dice, 120, 3.0, 3, (20.0, 90.0, 1e4))
     ]
     return Day(models, lambda streams: lanes(3, cache=36), asked)
+
+
+def lost() -> Day:
+    """The same, and devices fail with what they keep."""
+    day = tokens()
+    day.changes = [
+        Change(40 * MS, 0, False), Change(61 * MS, 1, False), Change(70 * MS, 0, True),
+        Change(95 * MS, 2, False), Change(96 * MS, 1, True), Change(150 * MS, 2, True),
+        Change(180 * MS, 0, False), Change(200 * MS, 1, False), Change(220 * MS, 2, False),
+        Change(230 * MS, 1, True), Change(260 * MS, 0, True), Change(270 * MS, 2, True),
+    ]  # fmt: skip
+    return day
 
 
 def memory() -> Day:
@@ -218,8 +234,9 @@ DAYS: dict[str, tuple[Callable[[], Day], Callable[[Abilities], bool]]] = {
     "families": (families, lambda can: can.chooses),
     "pipelines": (pipelines, lambda can: can.pipelines),
     "tokens": (tokens, lambda can: can.streams == 1),
+    "lost": (lost, lambda can: can.streams == 1),
     "memory": (memory, lambda can: can.loads),
-    "trouble": (trouble, lambda can: can.streams == 1),
+    "trouble": (trouble, lambda can: True),
     "forgotten": (forgotten, lambda can: can.loads),
     "large": (large, lambda can: can.divides),
 }

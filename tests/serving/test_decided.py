@@ -33,6 +33,8 @@ from serving.days import DAYS, Day
 from serving.rig import Seen, columns
 
 RECORD = Path(__file__).with_name("decided.txt")
+CHUNK = 40
+"""Requests come in so many at once, and those that are over are forgotten by as many."""
 VARIANTS = [
     "clipper(step=2,back=0.5,rate=0.5,by_tenant=yes)",
     "clipper(sizes=latency_regression)",
@@ -124,10 +126,11 @@ def decided(recipe: str, day: Day) -> str:
     rows = columns(day.asked)
     if router.can.foresees:
         world.future = Future.of(iter([rows]))
-    seen = Seen(world)
+    seen, asked = Seen(world), sorted(day.asked, key=lambda one: one.at)
+    chunks = (columns(asked[at : at + CHUNK]) for at in range(0, len(asked), CHUNK))
     try:
         plane = Plane(
-            world, router, Physics(day.models, noise=1.0, seed=3), iter([rows]), [seen],
+            world, router, Physics(day.models, noise=1.0, seed=3), chunks, [seen], keep=CHUNK,
             outputs=Outputs(day.says) if day.says else None,
         )  # fmt: skip
         drive(plane, day.changes)

@@ -116,6 +116,14 @@ def test_branches_of_a_query_have_the_same_time_left_and_one_that_cannot_be_spli
     assert budgets(query, [1, 1, 1], 7, lambda stage, budget: budget >= needs[stage])[0] == float(
         "inf"
     )
+    chain = pipeline("chain", [0, 1], (0, 1, 1))
+    assert budgets(chain, [1, 1], 1, lambda stage, budget: budget) == (float("inf"), [1, 0])
+
+
+def test_lanes_take_turns_by_their_weights_in_no_more_than_sixteen_turns_a_lane() -> None:
+    turns = spread([(5, 1.0), (6, 40.0)])
+    assert (turns.count(5), turns.count(6)) == (1, 31)
+    assert spread([(5, 1.0), (6, 2.0)]) == [6, 5, 6, 5, 6, 6, 5, 6]
 
 
 def test_a_batch_that_a_whole_gpu_would_not_run_is_not_gathered_either() -> None:

@@ -25,6 +25,29 @@ def test_nothing_is_in_time_where_every_batch_takes_longer_than_there_is() -> No
     assert OnTime.of([[0, 1000], [0, 1200]], slack=1000).parts[0] > 0.4
 
 
+def test_the_rates_that_are_tried_are_parts_of_what_the_best_batches_of_all_lanes_can_do() -> None:
+    """Two in 12 ms and three in 20 ms: 166.7 and 150 a second, and the first is the best size."""
+    found = OnTime.of([[0, 10_000, 12_000, 20_000], [0, 5_000]], slack=50_000)
+    assert found.rates[8] == 2 / 0.012 + 1 / 0.005
+    assert found.rates[0] == 0.05 * found.rates[8]
+
+
+def test_between_two_rates_the_part_in_time_is_between_theirs_and_beyond_it_is_shared() -> None:
+    found = OnTime((1.0, 2.0, 4.0), (1.0, 0.5, 0.1))
+    rates = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
+    assert [found.at(rate) for rate in rates] == [1.0, 1.0, 0.75, 0.5, 0.3, 0.1, 0.05]
+
+
+def test_a_class_that_exactly_the_part_that_has_to_agree_is_for_wins() -> None:
+    """Of two models of equal weight each is for another class; half of the weight is enough."""
+    both = [model("a", table(4)), model("b", table(6))]
+    for agree, said in ((0.5, -1), (0.51, 7)):  # -1: what `by` says
+        router = Composed("vote", Single(), asking=Asking(Exp4(0.1, False, agree, 7)))
+        seen = play(router, both, lanes(2), [Asked(0, 2, 500, input=0)],
+                    families=[("two", (0, 1))], says=[[1], [2]])  # fmt: skip
+        assert seen.said == [said]
+
+
 def test_a_lane_that_comes_back_has_nothing_to_do_yet() -> None:
     """Three requests each; lane 0 goes with two still waiting, which lane 1 does. When both are
     idle again, the first lane is as good as the other, and precedes it."""

@@ -89,9 +89,9 @@ def _parse_duration_text(text: str, where: str, mend: str) -> int:
         if days is not None:  # D-HH[:MM[:SS]]
             hms = (float(first), float(second or 0), float(third or 0))
         elif third is not None:  # HH:MM:SS
-            hms = (float(first), float(second or 0), float(third))
+            hms = (float(first), float(second), float(third))
         else:  # MM:SS
-            hms = (0.0, float(first), float(second or 0))
+            hms = (0.0, float(first), float(second))
         return round(int(days or 0) * DAY + hms[0] * HOUR + hms[1] * MINUTE + hms[2] * SECOND)
     raise BadInput(f"{shown(text)} is not a valid duration", where=where, mend=mend)
 

@@ -135,7 +135,7 @@ class Draft:
         """The children that hold something which `placement` does not."""
         if parent not in self._inner:
             return []
-        held = {child: there for child, (_, there) in self._inner[parent].holds.items()}
+        held = {child: place for child, (_, place) in self._inner[parent].holds.items()}
         return sorted(held.keys() - self._that_fit(parent, placement, held))
 
     def _that_fit(

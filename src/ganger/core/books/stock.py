@@ -120,9 +120,9 @@ def share_of(needs: Needs, slot: Slot) -> int:
 
 def rooms(shape: Shape, placement: Placement) -> dict[int, Room]:
     """By node, what a job of `shape` holds as `placement`: what its children can be given."""
-    found = dict[int, Room]()
+    by_node = dict[int, Room]()
     for slot in placement:
-        needs, room = shape.roles[slot.role].needs, found.get(slot.node, Room())
+        needs, room = shape.roles[slot.role].needs, by_node.get(slot.node, Room())
         share, whole, parts = share_of(needs, slot), room.devices, dict(room.parts)
         if share == WHOLE:
             whole |= slot.devices
@@ -130,13 +130,13 @@ def rooms(shape: Shape, placement: Placement) -> dict[int, Room]:
             for device in members(slot.devices):
                 thousandths, memory = parts.get(device, (0, 0))
                 parts[device] = thousandths + share, memory + needs.gpu_memory
-        found[slot.node] = Room(
+        by_node[slot.node] = Room(
             whole,
             room.cpus + needs.cpus * slot.workers,
             room.memory + needs.memory * slot.workers,
             parts,
         )
-    return found
+    return by_node
 
 
 class Stock:
@@ -219,10 +219,6 @@ class Stock:
     def cells_for(self, shape: Shape) -> list[Cell]:
         """The cells that may take `shape`, the most preferred GPU type first."""
         return (self._known.get(id(shape)) or self._learn(shape)).cells
-
-    def is_plain(self, shape: Shape) -> bool:
-        """Whether it is one role of whole GPUs and nothing else."""
-        return (self._known.get(id(shape)) or self._learn(shape)).plain
 
     def is_whole(self, shape: Shape) -> bool:
         """Whether it takes GPUs, and only whole ones, whatever else it needs beside them."""

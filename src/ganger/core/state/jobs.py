@@ -222,17 +222,17 @@ def _beyond(child: Shape, parent: Shape) -> list[tuple[str, float, float]]:
 def _total(shape: Shape, end: int) -> dict[str, float]:
     """All that a job of `shape` takes at the least (`end` 0) or the most (1) of its sizes. With a
     whole GPU comes as much of its memory as there is."""
-    found = dict.fromkeys(("GPUs", "CPUs", "MiB of host memory", "MiB of GPU memory"), 0.0)
+    total = dict.fromkeys(("GPUs", "CPUs", "MiB of host memory", "MiB of GPU memory"), 0.0)
     for role in shape.roles:
         size, needs = role.range[end], role.needs
-        found["GPUs"] += size * needs.gpus * needs.share / WHOLE
-        found["CPUs"] += size * needs.cpus / 1000
-        found["MiB of host memory"] += size * needs.memory
+        total["GPUs"] += size * needs.gpus * needs.share / WHOLE
+        total["CPUs"] += size * needs.cpus / 1000
+        total["MiB of host memory"] += size * needs.memory
         if needs.share < WHOLE:
-            found["MiB of GPU memory"] += size * needs.gpu_memory
+            total["MiB of GPU memory"] += size * needs.gpu_memory
         elif needs.gpus and end:
-            found["MiB of GPU memory"] = math.inf
-    return found
+            total["MiB of GPU memory"] = math.inf
+    return total
 
 
 def refuse_unfit_families(table: Declared) -> None:

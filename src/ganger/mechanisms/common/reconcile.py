@@ -184,9 +184,7 @@ def placed(
     view: View, want: Want, place: Placer, held: Placement | None = None
 ) -> Placement | None:
     """Draw a start of `want`, or let it stay on what it `held`; None if there is no room."""
-    ledger = view.draft.ledger_of(want.job)
-    if ledger is None:
-        return None
+    ledger = view.ledger
     if want.nodes:
         placement = on_nodes(ledger, want.nodes)
         if placement is not None:

@@ -83,6 +83,7 @@ class TwoLevel:
         for parent in over:
             if view.draft.holds(parent) is not None:
                 view.draft.retire(parent)
+                view.forget()  # the outer policy is not told that one of its jobs goes
         until = own.until | QUEUED  # a child comes
         if _some_start(view, own):
             until |= STARTED  # a parent will hold what it was given

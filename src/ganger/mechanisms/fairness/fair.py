@@ -200,8 +200,7 @@ class FairPolicy:
         return tenant_weights(view, owners) if self.owner is Owner.TENANT else np.ones(owners)
 
     def _start(self, view: View, job: int) -> bool:
-        ledger = view.draft.ledger_of(job)
-        placement = None if ledger is None else self.place.find(view, ledger, job)
+        placement = self.place.find(view, view.ledger, job)
         if placement is None:
             return False
         view.draft.start(job, placement)
@@ -268,11 +267,6 @@ def _enter(name: str, spec: dict[str, TenantSpec], number: dict[str, int]) -> in
 
 
 # ---------------------------------------------------------------------- finish-time fairness
-
-
-def rho(shared: float, independent: float) -> float:
-    """Finish-time fairness: time taken over the time it would have taken alone on a 1/n."""
-    return shared / independent
 
 
 class Notes(msgspec.Struct, frozen=True):

@@ -191,9 +191,7 @@ class LeasePolicy:
 
     def _start(self, view: View, want: Want, held: Placement | None = None) -> bool:
         """Place a winner; a job that `held` GPUs keeps them if there is no other room."""
-        ledger = view.draft.ledger_of(want.job)
-        if ledger is None:
-            return False
+        ledger = view.ledger
         cells = cells_of(ledger, view, want.job, want.gpu_type)
         placement = self.place.find(view, ledger, want.job, cells, want.gpus)
         if placement is not None:
@@ -209,7 +207,6 @@ class LeasePolicy:
             shape = view.at.shape[job]
             if shape in full or view.draft.holds(job) is not None:
                 continue
-            ledger = view.draft.ledger_of(job)
-            lacks = ledger is None or ledger.lacks(view.draft.shape(job))
+            lacks = view.ledger.lacks(view.draft.shape(job))
             if lacks or not self._start(view, Want(job, view.at.gpus[job])):
                 full.add(shape)

@@ -95,8 +95,8 @@ class _Filling:
         return "Resources"
 
     def _start(self, job: int, tenant: int) -> bool:
-        ledger = self.draft.ledger_of(job)
-        if ledger is None or ledger.lacks(self.draft.shape(job)):
+        ledger = self.view.ledger
+        if ledger.lacks(self.draft.shape(job)):
             return False
         placement = self.policy.place.find(self.view, ledger, job)
         if placement is None:

@@ -176,6 +176,10 @@ class _Pass:
         self.heads: list[tuple[Entry, int]] = []
         self.reasons: list[Reason] = []
         self.line: list[_Victim] = []
+        self.evicted: dict[int, Placement] = {}
+        """What those hold that this turn evicts."""
+        self.kept: list[int] = []
+        """Those of them that this turn gives back what they held: they notice nothing."""
         if policy.quotas is not None:
             self.used, self.limits = policy.quotas.used(view), policy.quotas.limits(view)
 
@@ -236,6 +240,8 @@ class _Pass:
             heappop(heads)
         for entry, _, _ in self.line:
             self.index.running.put_back(entry)
+        for job in self.kept:
+            self.index.file(self.view, job)
 
     def _next(self, kind: int) -> None:
         """Bring the next of a class to its head; the present head has started."""
@@ -310,9 +316,7 @@ class _Pass:
 
     def _start(self, job: int, entry: Entry) -> bool:
         """Start `job` on free devices, or on those of jobs that come after it."""
-        ledger = self.draft.ledger_of(job)
-        if ledger is None:
-            return False
+        ledger = self.view.ledger
         if self.place.sizes or not ledger.lacks(self.draft.shape(job)):
             placement = self.place.find(self.view, ledger, job)
             if placement is not None:
@@ -328,7 +332,9 @@ class _Pass:
         if self.policy.inherits and pending.blocked.records and ledger.is_whole(draft.shape(job)):
             cell = ledger.cell_of[placement[0].node]
             pending.blocked.took(entry, cell, self.view.at.gpus[job])
-        if self.policy.preempt:
+        if self.evicted.get(job) == placement:
+            self.kept.append(job)
+        elif self.policy.preempt:
             self.index.starting[job] = entry
         if self.limits:
             tenant = self.view.at.tenant[job]
@@ -427,6 +433,7 @@ class _Pass:
                 self.draft.restore(victim, placement)
             else:
                 evicted.add(victim)
+                self.evicted[victim] = placement
                 stood = negated(entry)
                 heappush(self.heads, (stood, _EVICTED))
                 if self.policy.inherits and ledger.is_whole(self.draft.shape(victim)):
@@ -448,15 +455,14 @@ class _Pass:
             self._promise(head, reserved.reserve(head))
             jobs = reserved.candidates(jobs)
         for job in jobs:
-            ledger = self.draft.ledger_of(job)
-            if ledger is None or (self.limits and self._over_quota(job)):
+            if self.limits and self._over_quota(job):
                 continue
             kind = policy.class_of(view, job)
-            placement = policy.place.find(view, ledger, job) if kind in able else None
+            placement = policy.place.find(view, view.ledger, job) if kind in able else None
             if placement is None:
                 able.discard(kind)
-            elif reserved.start_now(job, ledger.cell_of[placement[0].node]):
-                self._book(job, (), placement, ledger)
+            elif reserved.start_now(job, view.ledger.cell_of[placement[0].node]):
+                self._book(job, (), placement, view.ledger)
                 continue
             if not able:
                 return
@@ -473,9 +479,9 @@ class _Pass:
     def _may_fit(self, kind: int) -> bool:
         """Whether there are GPUs enough for the class's jobs, wherever they are."""
         head = self.pending.head(kind)
-        ledger = self.draft.ledger_of(head[-1]) if head is not None else None
-        if head is None or ledger is None:
+        if head is None:
             return False
+        ledger = self.view.ledger
         shape = self.draft.shape(head[-1])
         return not ledger.is_whole(shape) or any(
             cell.free >= shape.least for cell in ledger.cells_for(shape)

@@ -130,8 +130,8 @@ class SkipPolicy:
 
 
 def _search(view: View, job: int, tier: Locality) -> Placement | None:
-    ledger = view.draft.ledger_of(job)
-    if ledger is None or ledger.lacks(view.draft.shape(job)):
+    ledger = view.ledger
+    if ledger.lacks(view.draft.shape(job)):
         return None
     return ledger.find(view.draft.shape(job), locality=tier)
 

@@ -127,7 +127,7 @@ class RoundPolicy:
         """At a round's boundary select anew, in between only fill what is free."""
         if memory is None:
             memory = RoundMemory(Allocation(), view.now, view.now, b"", view.now, [])
-        idle = not view.ledger.holds and not len(view.active)
+        idle = not len(view.active)
         boundary = idle or view.now >= memory.next_round
         # Who competes is asked only where it matters.
         asked = boundary or remembers(self.allocator)
@@ -179,7 +179,7 @@ class RoundPolicy:
         chosen: dict[int, Want] = {}
         fitting = dict[tuple[int, str], list[Cell]]()
         for job, (_, placement) in ledger.holds.items():
-            if on_preempt[job] in STAYS:
+            if on_preempt[job] in STAYS and placement:  # a service holds nothing itself
                 chosen[job] = Want(job, at.size[job])
                 free[ledger.cell_of[placement[0].node].index] -= at.size[job]
         rows, shares = rows_of(view, memory.allocation), memory.allocation.rows

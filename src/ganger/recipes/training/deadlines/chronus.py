@@ -203,8 +203,8 @@ class PromisePolicy:
         for job in order:
             if view.draft.holds(job) is not None:
                 continue
-            ledger = view.draft.ledger_of(job)
-            if ledger is None or ledger.lacks(view.draft.shape(job)):
+            ledger = view.ledger
+            if ledger.lacks(view.draft.shape(job)):
                 continue
             cells = cells_of(ledger, view, job, memory.accepted.get(job, ""))
             found = self.place.find(view, ledger, job, cells)

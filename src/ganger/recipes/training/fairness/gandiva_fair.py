@@ -238,7 +238,8 @@ class _Charged:
             if not self._gpus[key]:
                 del self._gpus[key]
         for job, placement in come:
-            key = f"{user_of[job]}/{view.ledger.cell_of[placement[0].node].gpu_type}"
+            kind = view.ledger.cell_of[placement[0].node].gpu_type if placement else ""
+            key = f"{user_of[job]}/{kind}"  # a service holds nothing itself
             gpus = sum(slot.devices.bit_count() for slot in placement)
             self._of[job] = key, gpus
             self._gpus[key] += gpus

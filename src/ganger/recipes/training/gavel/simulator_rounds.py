@@ -290,12 +290,14 @@ class BarrierRounds:
                 free[cell.gpu_type] += cell.total
         turns: list[Turn] = []
         chosen: set[int] = set()
+        mine = set(view.active.tolist())
         for job, (_, placement) in view.ledger.holds.items():
-            if _stays(view, job) and view.at.gpus[job]:
+            if view.at.size[job] and (job not in mine or _stays(view, job)):
                 kind = view.ledger.cell_of[placement[0].node].gpu_type
                 free[kind] -= int(view.at.size[job])
-                chosen.add(job)
-                turns.append(Turn(job, kind, view.now + self.every))
+                if job in mine:  # else it is a replica of a service
+                    chosen.add(job)
+                    turns.append(Turn(job, kind, view.now + self.every))
         allocated, pace = set(memory.jobs), Pace(view, jobs)
         fits, column = allowed_on(view, jobs, types), {kind: at for at, kind in enumerate(types)}
         row = {job: at for at, job in enumerate(jobs.tolist())}
@@ -358,9 +360,7 @@ class BarrierRounds:
         return placed
 
     def _start(self, view: View, job: int, kind: str) -> bool:
-        ledger = view.draft.ledger_of(job)
-        if ledger is None:
-            return False
+        ledger = view.ledger
         cells = cells_of(ledger, view, job, kind)
         placement = self.place.find(view, ledger, job, cells, int(view.at.gpus[job]))
         if placement is not None:

@@ -322,13 +322,9 @@ class _Binding:
 
     def _start_anywhere(self, job: int) -> bool:
         """Start an opportunistic job on what is free."""
-        ledger = self.view.draft.ledger_of(job)
-        if ledger is None:
-            return True
-        placement = self.policy.place.find(self.view, ledger, job)
+        placement = self.policy.place.find(self.view, self.ledger, job)
         if placement is not None:
-            if ledger is self.ledger:
-                placement = self._kept_away(job, placement)
+            placement = self._kept_away(job, placement)
             self.view.draft.start(job, placement)
         return placement is not None
 

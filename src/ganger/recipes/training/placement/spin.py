@@ -194,8 +194,8 @@ def _speeds(view: View, job: int, kind: str, nodes: tuple[int, ...]) -> list[flo
 
 
 def _place(view: View, job: int, tier: Locality) -> Placement | None:
-    ledger = view.draft.ledger_of(job)
-    if ledger is None or ledger.lacks(view.draft.shape(job)):
+    ledger = view.ledger
+    if ledger.lacks(view.draft.shape(job)):
         return None
     return ledger.find(view.draft.shape(job), locality=tier)
 

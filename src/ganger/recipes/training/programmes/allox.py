@@ -107,16 +107,15 @@ class MatchingPolicy:
         active = np.array(list(view.ledger.holds), np.int64)
         rates = np.where(view.jobs.rate[active] > 0, view.jobs.rate[active], 1.0)
         for job, end in zip(active.tolist(), work_left(view, active) / rates, strict=True):
-            kind = view.ledger.cell_of[view.ledger.holds[job][1][0].node].gpu_type
+            held = view.ledger.holds[job][1]  # nothing, of a service: its replicas have it
+            kind = view.ledger.cell_of[held[0].node].gpu_type if held else ""
             if kind:
                 ends[types.index(kind)].append(float(end))
         ready[1::2] = [np.mean(each) if each else 0.0 for each in ends]
         return count, ready
 
     def _start(self, view: View, job: int, kind: str) -> bool:
-        ledger = view.draft.ledger_of(job)
-        if ledger is None:
-            return False
+        ledger = view.ledger
         found = self.place.find(view, ledger, job, cells_of(ledger, view, job, kind))
         if found is not None:
             view.draft.start(job, found)
