@@ -9,6 +9,7 @@ import pytest
 from ganger.core.errors import BadInput
 from ganger.mechanisms.tuning.brackets import brackets
 from ganger.mechanisms.tuning.racing import Rungs
+from ganger.workloads.experiment.document import Resources
 from lab.tuning.searches import experiment, searched, table
 
 DOWN = [[1.0 + 0.1 * at - 0.01 * epoch for epoch in range(9)] for at in range(9)]
@@ -21,6 +22,15 @@ def test_random_search_trains_every_trial_to_its_end_as_many_at_once_as_there_is
     assert [trial.started_seconds for trial in found.run.trials] == [0, 0, 9, 9, 18]
     assert found.run.metrics["seconds"] == 27
     assert found.run.metrics["gpu_hours"] == 2 * 27 / 3600
+
+
+def test_trials_of_two_gpus_hold_two_each() -> None:
+    search = experiment(2, trials=3, resources=Resources(gpus=2))
+    found = searched(search, table(*DOWN[:3]), "tune.random")
+    assert found.run.cluster == "4 GPUs"
+    assert found.run.metrics["seconds"] == 18
+    assert found.run.metrics["gpu_hours"] == 4 * 18 / 3600
+    assert found.run.metrics["trial_gpu_hours"] == pytest.approx(3 * 2 * 9 / 3600)
 
 
 @pytest.mark.parametrize("most", [4, 9])
