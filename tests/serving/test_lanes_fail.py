@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ganger.core.serving.world import World
 from ganger.core.units import NEVER
+from ganger.lab.serving.future import Future
 from ganger.recipes.registry import make_router, recipes
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
@@ -19,10 +20,10 @@ MODELS = [model("a", affine(5, 1, 8)), model("b", affine(9, 2, 8))]
 def played(recipe: str, turns: list[tuple[int, int, bool]], asked: list[Asked], count: int) -> Seen:
     """Turn lanes off and on (millisecond, lane, up); all come back in the end."""
     world = World(MODELS, lanes(count))
-    seen = Seen(world)
-    plane = Plane(
-        world, make_router(recipe), Physics(MODELS, noise=0), iter([columns(asked)]), [seen]
-    )
+    seen, router, rows = Seen(world), make_router(recipe), columns(asked)
+    if router.can.foresees:
+        world.future = Future.of(iter([rows]))
+    plane = Plane(world, router, Physics(MODELS, noise=0), iter([rows]), [seen])
     for at, lane, up in turns:
         plane.advance(at * MS)
         plane.turn(lane, at * MS, up=up)
