@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol, TypeAlias
@@ -80,13 +80,14 @@ class Known:
         """What is asked for."""
         self._orders: list[_Order] = []
 
-    def to_look_at(self, view: View) -> Sequence[int]:
-        """The trials of which something may have changed."""
+    def to_look_at(self, view: View, race: Iterable[int]) -> Sequence[int]:
+        """The trials of which something may have changed; `race`: those in the race, of which some
+        may have ended."""
         if not self.new:
             return sorted(set(view.changed))
         self.new = False
         every = (view.pending, view.paused, view.active)
-        return sorted(job for ids in every for job in ids.tolist())
+        return sorted({*race, *(job for ids in every for job in ids.tolist())})
 
     def order(self, race: Race, rung: int) -> _Order:
         """The trials of that rung in their order."""
@@ -204,7 +205,7 @@ class Racing:
         search = search_of(view, self.name)
         known = view.cached(Known)
         race = Race(view, memory or RacingMemory(), self.mode, known)
-        for job in known.to_look_at(view):
+        for job in known.to_look_at(view, race.goals):
             self._look_at(race, job, known)
         if memory is None:
             race.asked = len(race.goals)
