@@ -24,19 +24,17 @@ from ganger.core.spec import ClusterSpec, JobSpec, Kind, NodeSpec, Role, Shape
 from ganger.core.state.jobs import declare
 from ganger.core.units import MINUTE, SECOND
 from ganger.core.view import View
+from ganger.lab.serving.fleet import Fleet
+from ganger.lab.serving.run import Setup as Serving
+from ganger.lab.serving.run import serve
 from ganger.lab.serving.tally import Tally
 from ganger.lab.simulation import Setup, load_policy, run_one
 from ganger.mechanisms.common.planes import Planes
-from ganger.mechanisms.serving.asking import Asking
-from ganger.mechanisms.serving.batching import WithinSlack
-from ganger.mechanisms.serving.choice import Exp3
-from ganger.mechanisms.serving.composed import Composed
-from ganger.mechanisms.serving.dispatch import LeastLoaded
-from ganger.mechanisms.serving.queues import Earliest
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
+from ganger.workloads.models.profiles import Latency, Model, Models
 from ganger.workloads.requests.processes import diurnal
 from ganger.workloads.requests.synthetic import Mix, generated
 from ganger.workloads.trace import Trace
@@ -90,14 +88,7 @@ def all_slots(per_second: int, requests: int) -> Served:
     ]
     families = [(f"f{k}", tuple(range(VARIANTS * k, VARIANTS * (k + 1)))) for k in range(4)]
     world = World(models, [Lane(at, "gpu", device=at) for at in range(16)], families=families)
-    router = Composed(
-        "all slots",
-        WithinSlack(),
-        LeastLoaded(),
-        Earliest,
-        1000,
-        asking=Asking(Exp3(0.1, by_tenant=False), keeps=1000),
-    )
+    router = make_router("serve.composed")
     columns = {
         "arrival": at.tolist(), "deadline": (at + SLO).tolist(),
         "model": (count + rng.integers(0, 4, requests)).tolist(), "input": inputs.tolist(),
@@ -143,6 +134,39 @@ def _generated(requests: int) -> Iterator[dict[str, Any]]:
             "arrival": array("q", chunk.arrival.tobytes()),
             "deadline": array("q", chunk.deadline.tobytes()),
         }
+
+
+def by_windows(requests: int, length: float) -> dict[str, float]:
+    """The same day on four lanes, request by request and by windows of so many seconds: CPU seconds
+    of both, how many times as fast it is, the part of the windows that is read from the table, and
+    what the figures are off."""
+    period = A_DAY * requests / DAY
+    curve = diurnal(DAY / A_DAY, 0.5, period / 2, period)
+    made = generated(curve, seed=1, most=requests, mix=Mix(slo=SLO, names=("m",)))
+    mean, p99 = (np.array(each[1:]) / SECOND for each in (TABLE.mean, TABLE.p99))
+    took = Latency("gpu", 1.0, np.arange(1, LARGEST + 1), mean, p99)
+    models = Models({"m": Model("m", latency=(took,))}, {"gpu": 0})
+    runs, seconds = [], []
+    for windows in (0, round(length * SECOND)):
+        began = time.process_time()
+        runs.append(serve(made, models, Fleet((("gpu", 4),)), "serve.triton",
+                          Serving(windows=windows)))  # fmt: skip
+        seconds.append(time.process_time() - began)
+    whole, some = (run.metrics for run in runs)
+    found = runs[1].windows
+    assert found is not None
+    off = {
+        name: float(some[name] or 0) / float(whole[name] or 1) - 1
+        for name in ("latency_p50_seconds", "latency_p99_seconds")
+    }
+    off["attainment"] = float(some["attainment"] or 0) - float(whole["attainment"] or 0)
+    return {
+        "every request": seconds[0],
+        "by windows": seconds[1],
+        "times as fast": seconds[0] / seconds[1],
+        "read": found["read"] / found["windows"],
+        **off,
+    }
 
 
 def bytes_in_flight(requests: int) -> tuple[float, int]:
@@ -238,6 +262,7 @@ def main() -> None:
         print("1,000 models", rate, round(found.per_second), found.tally.metrics(64), flush=True)
     found = day(DAY if args.whole_day else DAY // 20)
     print("day", found.seconds, round(found.per_second), found.tally.metrics(3), flush=True)
+    print("by windows", by_windows(DAY // 10, 15), flush=True)
     print("bytes a request in flight", bytes_in_flight(1_000_000), flush=True)
     for recipe in ("scale.threshold", "scale.reactive"):
         print(recipe, [round(each, 1) for each in control(recipe)], SECOND, flush=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ganger.core.errors import BadInput
-from ganger.lab.docs import serving_pages, tuning_pages
+from ganger.lab.docs import scaling_pages, serving_pages, tuning_pages
 from ganger.lab.docs.recipe_pages import HORIZON, JOBS, pages, schedule
 from ganger.lab.report.drawing import COLOURS, LEFT, RIGHT, WIDTH, draw
 from ganger.recipes.registry import find, recipes
@@ -135,3 +135,36 @@ def test_a_batch_is_drawn_where_it_ran_and_a_request_as_it_ended() -> None:
     ]
     assert words.count("dropped") == nanily.dropped > 0
     assert words.count("in time") == nanily.in_time
+
+
+def test_a_page_of_a_recipe_for_services_has_a_picture_of_its_replicas(
+    made: dict[str, str],
+) -> None:
+    for name in recipes("serving"):
+        page, run = made[f"{name}.md"], scaling_pages.scaled(name)
+        figures, series = run.services["web"], run.service_windows["web"]
+        assert find(name).doc in page
+        assert f"[{name}]({name}.md)" in made["README.md"]
+        assert f"]({name}.svg)" in page
+        assert f"{figures['attainment']:.1%} of {figures['requests']:,} requests" in page
+        picture = ElementTree.fromstring(made[f"{name}.svg"])
+        words = [title.text for each in picture for title in each]
+        bad = [a or b for a, b in zip(series["late"], series["dropped"], strict=True)]
+        assert words.count("late or dropped") == sum(bool(each) for each in bad), name
+        assert words.count("came") == len(series["arrivals"])
+
+
+def test_replicas_are_drawn_over_the_load_that_they_can_answer() -> None:
+    """One replica answers 10 a second, a quarter of the height; the peak has four all the time."""
+    height = scaling_pages.BOTTOM - scaling_pages.TOP
+
+    def line(name: str) -> list[float]:
+        picture = ElementTree.fromstring(scaling_pages.chart(scaling_pages.scaled(name)))
+        (path,) = [each for each in picture if each.tag.endswith("path")]
+        return [float(point.split()[1]) for point in path.attrib["d"][1:].split("L")]
+
+    assert set(line("scale.static-peak")[2:]) == {scaling_pages.TOP}
+    grown = line("scale.threshold")
+    assert grown[2] == scaling_pages.BOTTOM - height / 4
+    assert min(grown) == scaling_pages.TOP
+    assert grown[-1] == grown[2]

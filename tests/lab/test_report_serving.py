@@ -13,6 +13,7 @@ import pytest
 
 from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
+from ganger.core.state.names import Names
 from ganger.lab.origin import Origin
 from ganger.lab.report.serving import render, write_report
 from ganger.lab.serving import watching
@@ -241,3 +242,29 @@ def test_recipes_within_noise_are_named_together() -> None:
     clear = grouped([*of("clockwork", 0.90, 0.92), *of("nanily", 0.80, 0.81)])
     assert "points more in time than nanily (95% confidence)." in " ".join(remarks(clear, None))
     assert [group.recipe for group in best_of(clear)[0]] == ["clockwork"]
+
+
+def test_each_class_of_a_model_has_a_row_as_on_the_terminal() -> None:
+    """Every second request for the same model is in five times as much of a hurry."""
+    rows = requests(names=("resnet50",)).gather()
+    slo = np.where(np.arange(len(rows)) % 2, 40 * MS, 200 * MS)
+    both = Requests.of(
+        replace(rows, deadline=rows.arrival + slo), Names(["resnet50"]), name="classes"
+    )
+    found = [
+        serve(both, models(), read_fleet("T4:1"), recipe, Setup(watch=True))
+        for recipe in ("serve.triton", "nanily")
+    ]
+    page = Page(render(found))
+    assert "classes" in page.ids
+    section = page.words[page.words.index("By class") :]
+    for run in found:
+        hurried, patient = run.classes
+        assert hurried["slo_seconds"] == 0.04
+        assert hurried["attainment"] < patient["attainment"]
+        for row in run.classes:
+            assert f"{row['attainment']:.1%}" in section
+            assert f"{1000 * row['latency_p99_seconds']:.1f} ms" in section
+    assert "40.0 ms" in section
+    assert "Tenant" not in section[: section.index("How to read")]
+    assert "classes" not in Page(render(runs())).ids

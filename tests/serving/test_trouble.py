@@ -20,6 +20,7 @@ from ganger.lab.serving.fleet import read_fleet
 from ganger.lab.serving.future import Future
 from ganger.lab.serving.trouble import Trouble
 from ganger.recipes.registry import make_router, recipes
+from ganger.sim.requests import trouble
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
 from ganger.sim.requests.trouble import DOWN, Change, drive
@@ -57,6 +58,13 @@ def test_devices_that_fail_before_anything_ends_end_the_run() -> None:
     changes = Trouble("mtbf=10us,mttr=10us").changes(read_fleet("T4:1"), 0)
     with pytest.raises(BadInput, match="no request ended in between"):
         played("serve.triton", changes, [Asked(0), Asked(0.5)], 1)
+
+
+def test_devices_that_change_without_end_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trouble, "_CHANGES_MAX", 100)
+    pace = Trouble(stragglers="every=1ms,for=1ms,times=2").changes(read_fleet("T4:1"), 0)
+    with pytest.raises(BadInput, match="change more than 100 times"):
+        played("serve.triton", pace, [Asked(10.0 * at) for at in range(100)], 1)
 
 
 def test_what_a_device_lost_waits_for_another() -> None:
@@ -219,6 +227,7 @@ def test_drawn_ones_have_the_means_that_were_stated() -> None:
         ("mtbf=0s,mttr=1s", "", "longer than 0"),
         ("", "every=1h,for=1s", "'' is not a valid factor"),
         ("", "every=1h,times=4", "every and for"),
+        ("", "every=1us,for=998us,times=4", "more often than batches end"),
         ("", "every=1h,for=1s,times=nan", "not a valid factor"),
         ("", "every=1h,for=1s,times=0.1", "'0.1' is not a valid factor"),
         ("", "fast", "no file 'fast'"),

@@ -448,6 +448,7 @@ def _run_json(run: Run, path: str | None) -> dict[str, Any]:
         "rows_left_out": dict(run.left_out),
         "notes": list(run.notes),
         **({"services": run.services} if run.services else {}),
+        **({"cost": {**run.cost, "all": sum(run.cost.values())}} if run.cost else {}),
         **({} if run.waited is None else {"waited": [one._asdict() for one in run.waited]}),
     }
 

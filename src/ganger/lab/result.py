@@ -122,6 +122,12 @@ class Run:
     """Why jobs waited, if that was asked for (`Setup.why`)."""
     services: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By service whose requests were simulated: its figures, as in docs/serving.md."""
+    service_windows: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
+    """The same windows as the recipe for services heard of, for the report: by service and figure,
+    one entry a window; `since` is when it began, in seconds."""
+    cost: dict[str, float] = field(default_factory=dict)
+    """What `jobs`, and `services` with their replicas, held, at the prices of `Setup`; empty
+    without."""
     notes: list[str] = field(default_factory=list)
     """What a reader of the figures must know, as sentences without a full stop."""
 

@@ -15,6 +15,7 @@ from ganger.core.spec import ClusterSpec
 from ganger.core.state.cluster import Nodes
 from ganger.lab.result import Run
 from ganger.lab.serving.hosting import Served
+from ganger.lab.simulating.bill import Bill
 from ganger.lab.simulating.job_table import job_table
 from ganger.lab.simulating.oracles import make_oracle
 from ganger.lab.simulating.policies import blame, composed, doubts, known, load_policy, needs_of
@@ -94,11 +95,15 @@ def run_one(
         left_out=dict(trace.left_out),
         notes=[*trace.notes, *doubts(recipe, trace, setup)],
         services=served.figures(kernel.now) if served is not None else {},
+        service_windows=served.windows() if served is not None else {},
         **notes.close(kernel, trace),
     )
     from ganger.lab.metrics import compute
 
-    run.metrics = compute(run)
+    run.metrics = {
+        **compute(run),
+        **{f"cost_of_{who}": paid for who, paid in run.cost.items()},
+    }
     return run
 
 
@@ -145,6 +150,7 @@ class _Notes:
             Recorder(kernel.jobs, gpus, segments=trace.jobs <= GANTT_JOBS) if record else None
         )
         self.waited = WaitRecorder(kernel) if setup.why else None
+        self.bill = Bill(kernel.jobs, kernel.nodes, setup.prices) if setup.prices else None
         self._trace, self._until = trace, setup.until
 
     def listen(
@@ -155,7 +161,9 @@ class _Notes:
         if progress is not None:
             ticker = Ticker(kernel, self._trace, self._until, progress)
         journals = [
-            each for each in (self.recorder, self.waited, other, ticker) if each is not None
+            each
+            for each in (self.recorder, self.waited, self.bill, other, ticker)
+            if each is not None
         ]
         if journals:
             kernel.journal = journals[0] if len(journals) == 1 else _Several(journals)
@@ -171,6 +179,7 @@ class _Notes:
             "timeline": samples.timeline(now, kernel.nodes.total_gpus),
             "segments": recorder.segments if recorder is not None else None,
             "waited": self.waited.close(now) if self.waited is not None else None,
+            "cost": self.bill.close(now) if self.bill is not None else {},
         }
 
 

@@ -112,6 +112,19 @@ def services_table(runs: Sequence[Run]) -> RenderableType:
     return Stack(table, Text(said, style="dim"))
 
 
+def cost_table(runs: Sequence[Run]) -> RenderableType:
+    """What every run cost at the prices that were stated."""
+    table = _table("cost")
+    table.add_column("recipe", overflow="fold")
+    for title in ("seed", "jobs", "services", "all"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for run in runs:
+        parts = (run.cost["jobs"], run.cost["services"], sum(run.cost.values()))
+        table.add_row(printable(run.recipe), str(run.seed), *(f"{part:,.2f}" for part in parts))
+    said = "The GPUs that jobs, and services with their replicas, held, by the hour of their type."
+    return Stack(table, Text(said, style="dim"))
+
+
 def _latency(seconds: float | None) -> str:
     if seconds is None:
         return "-"

@@ -212,6 +212,7 @@ PLANES: dict[str, dict[str, str]] = {
         **dict.fromkeys(
             ("serve.continuous-batching", "serve.fair"), "ganger.recipes.serving.continuous"
         ),
+        **dict.fromkeys(("serve.composed",), "ganger.recipes.serving.composed"),
         **dict.fromkeys(("nexus",), "ganger.recipes.serving.nexus.recipes"),
     },
 }  # fmt: skip

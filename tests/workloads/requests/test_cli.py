@@ -163,6 +163,8 @@ BAD: list[tuple[tuple[str, ...], str]] = [
     (("synth", "poisson", "--rate", "1", "--cv", "2", "-o", "x"), "--cv: it means nothing for poi"),
     (("synth", "gamma", "--rate", "1", "--requests", "9", "-o", "x"), "--cv: how bursty?"),
     (("synth", "gamma", "--rate", "1", "--cv", "-1", "--requests", "9", "-o", "x"), "cv: -1"),
+    (("synth", "gamma", "--rate", "1", "--cv", "100.1", "--requests", "9", "-o", "x"), "0 to 100"),
+    (("synth", "gamma", "--rate", "1", "--cv", "nan", "--requests", "9", "-o", "x"), "cv: nan"),
     (("synth", "step", "--rate", "1", "--to", "2", "-o", "x"), "--at: it is needed"),
     (("synth", "mmpp", "--rates", "1,x", "--stays", "1s,1s", "-o", "x"), "--rates: 'x' is not"),
     (("synth", "mmpp", "--rate", "1", "-o", "x"), "--rate: it means nothing for mmpp"),

@@ -152,6 +152,7 @@ def test_what_is_wrong_is_one_sentence_with_its_place(
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
+        ('cluster = "2x4xT4"', 'cluster = "2x4xT4"\nwindows = "1m"', "windows: it means nothing"),
         ('cluster = "2x4xT4"', "", "cluster: services beside training run on a cluster"),
         ('["clipper"]', '["clipper", "nanily"]', "routers: beside training there is one"),
         ('["clipper"]', '["clipper"]\nfaster = [2]', "faster: it means nothing beside training"),
@@ -164,6 +165,16 @@ def test_what_is_wrong_beside_training(old: str, new: str, says: str, tmp_path: 
     error = run(tmp_path, BESIDE.replace(old, new, 1)).exception
     assert isinstance(error, BadInput), error
     assert says in str(error)
+
+
+def test_what_nobody_could_wait_for_is_refused_at_once(tmp_path: Path) -> None:
+    fleets = ", ".join(f'"T4:{count}"' for count in range(1, 5002))
+    error = run(tmp_path, GOOD.replace('"T4:1"', fleets)).exception
+    assert isinstance(error, BadInput)
+    assert "2 recipes, 5,001 fleets, 2 loads make 20,004 runs (at most 10,000" in str(error)
+    nodes = run(tmp_path, BESIDE.replace("2x4xT4", "50001x1xT4"), "--workers", "1").exception
+    assert isinstance(nodes, BadInput)
+    assert str(nodes) == "cluster: 50,001 nodes (simulate at most 50,000)"
 
 
 def test_options_that_the_file_says_are_refused(tmp_path: Path) -> None:

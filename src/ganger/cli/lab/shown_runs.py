@@ -135,7 +135,13 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
     else:
         from rich.console import Console
 
-        from ganger.lab.tables import breakdown_table, comparison, services_table, waiting_table
+        from ganger.lab.tables import (
+            breakdown_table,
+            comparison,
+            cost_table,
+            services_table,
+            waiting_table,
+        )
 
         console = Console()
         console.print(comparison(runs))
@@ -143,6 +149,8 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
             console.print(breakdown_table(run, options["by"]))
         if any(run.services for run in runs):
             console.print(services_table(runs))
+        if any(run.cost for run in runs):
+            console.print(cost_table(runs))
         if options["why"]:
             console.print(waiting_table(runs))
     if options["report"] is not None:

@@ -305,6 +305,7 @@ def simulate_jobs(trace: Path, cluster: str | None, recipe: str, options: dict[s
         traffic=options["traffic"],
         window=_window(options["window"]),
         why=options["why"],
+        prices=options.get("prices", {}),
     )
     names = split_specs(recipe)
     if not names:

@@ -15,6 +15,7 @@ from ganger.core.spec import ClusterSpec, GpuType, JobSpec, NodeSpec, Role, Shap
 from ganger.core.state.jobs import declare
 from ganger.core.units import MINUTE, NEVER, SECOND
 from ganger.lab.docs import tuning_pages
+from ganger.lab.docs.scaling_pages import chart, scaled, scaling_example
 from ganger.lab.docs.serving_pages import drawing, drawn, example, played
 from ganger.lab.report.drawing import draw
 from ganger.lab.result import Run
@@ -82,6 +83,16 @@ tuning` lists them ([tuning](../tuning.md)), each with what it does with another
 | recipe | year | improves | must know | what it does |
 |:---|---:|:---|:---|:---|
 """
+SERVICES = """
+## Over services
+
+Recipes that say how many replicas a service has, for `ganger simulate --serving`
+([services beside training](../serving.md#services-beside-training)), each with its replicas over
+the load of a third example.
+
+| recipe | year | improves | must know | what it does |
+|:---|---:|:---|:---|:---|
+"""
 
 
 def example_jobs() -> Trace:
@@ -120,17 +131,21 @@ def write_pages(folder: Path) -> int:
 
 def pages(names: list[str] | None = None) -> Iterator[tuple[str, str]]:
     """File names and texts: for every recipe (of `names`) a page and a picture; then the index."""
-    every = [*recipes(), *recipes("requests"), *recipes("tuning")]
+    planes = ("training", "requests", "serving", "tuning")
+    every = [name for plane in planes for name in recipes(plane)]
     for name in every if names is None else names:
         recipe = find(name)
         yield f"{name}.md", page(recipe)
         if recipe.plane == "training":
             yield f"{name}.svg", draw(schedule(name), HORIZON)
+        elif recipe.plane == "serving":
+            yield f"{name}.svg", chart(scaled(name))
         elif recipe.plane == "requests" and drawn(name):
             yield f"{name}.svg", drawing(played(name))
     lines = "".join(_line(find(name)) for name in recipes())
-    requests, trials = ("".join(map(_short, recipes(plane))) for plane in ("requests", "tuning"))
-    yield "README.md", HEAD + lines + REQUESTS + requests + TRIALS + trials
+    for plane, begins in (("requests", REQUESTS), ("serving", SERVICES), ("tuning", TRIALS)):
+        lines += begins + "".join(map(_short, recipes(plane)))
+    yield "README.md", HEAD + lines
 
 
 def _short(name: str) -> str:
@@ -160,7 +175,12 @@ def _line(recipe: Recipe) -> str:
 
 def page(recipe: Recipe) -> str:
     """One recipe as a page of Markdown."""
-    examples = {"training": _on_jobs, "requests": example, "tuning": tuning_pages.example}
+    examples = {
+        "training": _on_jobs,
+        "requests": example,
+        "serving": scaling_example,
+        "tuning": tuning_pages.example,
+    }
     parts = [
         f"# {recipe.name}",
         f"*{recipe.paper}.*",

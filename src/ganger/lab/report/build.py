@@ -10,7 +10,7 @@ from ganger.core.errors import BadInput
 from ganger.lab import words
 from ganger.lab.metrics import Estimate, Group, aggregate
 from ganger.lab.origin import Origin
-from ganger.lab.report import series
+from ganger.lab.report import series, services
 from ganger.lab.report.page import (
     COLOURS,
     Column,
@@ -74,6 +74,8 @@ def render(runs: Sequence[Run], title: str = "Ganger report", origin: Origin | N
         facts=_facts(runs, labels),
         provenance=_provenance(runs, origin),
         one_seed=one_seed(group.seeds for group in groups),
+        service_head=services.HEAD,
+        has_services=any(p["services"] for p in panels),
         has_waited=any(p["waited"] for p in panels),
         has_gantt=any(g["gantt"] for p in panels for g in p["chart"]["groups"]),
     )
@@ -82,6 +84,10 @@ def render(runs: Sequence[Run], title: str = "Ganger report", origin: Origin | N
 def _panel(groups: list[Group], labels: list[str]) -> dict[str, Any]:
     colours = {label: number for number, label in enumerate(labels)}
     leading = {each.key: words.leaders(groups, each.key, each.better) for each in COLUMNS}
+    chart = series.panel(groups, colours)
+    chart["services"] = services.names(groups)
+    for group, drawn in zip(groups, chart["groups"], strict=True):
+        drawn["services"] = services.over_time(group.runs[0])
     return {
         "at": f"load {groups[0].load:g}",
         "choice": f"{groups[0].load:g}",
@@ -94,7 +100,8 @@ def _panel(groups: list[Group], labels: list[str]) -> dict[str, Any]:
         "waited": _waited(groups, colours),
         "tenants": series.tenants(groups),
         "undrawn": _undrawn(groups),
-        "chart": series.panel(groups, colours),
+        "services": services.rows(groups, colours),
+        "chart": chart,
     }
 
 

@@ -1,6 +1,6 @@
 "use strict";
 // The page of jobs: its state (load, hidden recipes, choices), and its charts.
-const state = { panel: data.panels.length - 1, hidden: new Set(), time: "held", sweep: "jct_mean_seconds", kind: "time", gantt: 0 };
+const state = { panel: data.panels.length - 1, hidden: new Set(), time: "held", sweep: "jct_mean_seconds", kind: "time", gantt: 0, services: "in_time", service: 0 };
 
 const CHARTS = {
   bars(box) {
@@ -34,6 +34,26 @@ const CHARTS = {
       return [inner, own];
     });
     const o = { title: state.time.replace("_", " "), x1: p.horizon, ticks: marks, say: count };
+    for (const [inner, own] of parts) facet(inner, own, list.filter((l) => l !== own), o);
+  },
+  services(box) {
+    const names = panel().services, name = names[Math.min(state.service, names.length - 1)];
+    document.getElementById("services-choice").replaceChildren(...(names.length > 1 ? names : []).map((each, i) => {
+      const input = html("input", { type: "radio", name: "service", value: i });
+      input.checked = each === name;
+      return html("label", {}, input, html("span", {}, each));
+    }));
+    const drawn = shown().filter((g) => g.services[name]), part = state.services === "in_time", timed = state.services === "p99";
+    const list = drawn.map((g) => ({ series: g.series, label: label(g), points: g.services[name][state.services].map((y, i) => [g.services[name].at[i], y]) }));
+    const marks = part ? [0, 0.5, 1] : scale(list.flatMap((l) => l.points.map((p) => p[1])), timed, 3);
+    const o = { title: state.services.replace("_", " "), x1: Math.max(...list.flatMap((l) => l.points.map((p) => p[0])), 0), ticks: marks, say: part ? share : timed ? time : count };
+    const grid = html("div", { class: "facets" });
+    box.replaceChildren(grid);
+    const parts = list.map((own) => {
+      const inner = html("div", { class: "inner" });
+      grid.append(html("div", {}, html("h3", {}, html("i", { class: `swatch c${own.series % data.colours}` }), own.label), inner));
+      return [inner, own];
+    });
     for (const [inner, own] of parts) facet(inner, own, list.filter((l) => l !== own), o);
   },
   sweep(box) {
@@ -73,6 +93,7 @@ function heat() {
   }
 }
 document.addEventListener("change", ({ target }) => {
+  if (target.name === "service") draw("services");
   if (target.name === "tenants") for (const table of all(".tenants")) table.dataset.show = target.value;
 });
 heat();

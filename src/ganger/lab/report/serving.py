@@ -45,12 +45,16 @@ COLUMNS: Final = (
     Column("latency_p95_seconds", "p95", "latency", "low"),
     Column("latency_p99_seconds", "p99", "latency", "low"),
     Column("latency_p999_seconds", "p99.9", "latency", "low"),
+    Column("ttft_p99_seconds", "First token p99", "latency", "low"),
+    Column("tpot_p99_seconds", "Token p99", "latency", "low"),
     Column("dropped", "Dropped", "number"),
     Column("batch_mean", "Batch", "rate"),
     Column("utilisation", "Busy", "ratio"),
     Column("effective_accuracy", "Right in time", "ratio", "high"),
+    Column("cost_per_million_in_time", "Cost/M", "rate", "low"),
 )
 _MOST_MODELS: Final = 12
+_MOST_CLASSES: Final = 24
 _MOST_LANES: Final = 64
 
 
@@ -173,6 +177,7 @@ def _panel(
         "everything": _everything(groups),
         "drops": _drops(groups, colours),
         "models": _models(groups, colours),
+        "classes": _classes(groups, colours),
         "chart": {
             "fleet": place.fleet,
             "load": place.faster,
@@ -257,6 +262,45 @@ def _models(groups: Sequence[Group], colours: Mapping[str, int]) -> dict[str, An
             )
     head = ["Recipe", "Model", "Requests", "In time", "Dropped", "p50", "p95", "p99"]
     return _table(head, 2, body)
+
+
+def _classes(groups: Sequence[Group], colours: Mapping[str, int]) -> dict[str, Any] | None:
+    """By recipe and class of requests (model, tenant, SLO), those first that are asked for most; of
+    the first seed. Only what tells classes apart has a column."""
+    rows = [(group, row) for group in groups for row in group.runs[0].classes]
+    words = {
+        "Model": [row["model"] for _, row in rows],
+        "Tenant": [row["tenant"] or "" for _, row in rows],
+        "SLO": ["" if (slo := row["slo_seconds"]) is None else latency(slo) for _, row in rows],
+    }
+    shown = [name for name, column in words.items() if len(set(column)) > 1]
+    times = ["latency_p50_seconds", "latency_p99_seconds"]
+    if any(row["ttft_p99_seconds"] is not None for _, row in rows):
+        times.append("ttft_p99_seconds")
+    body: list[dict[str, Any]] = []
+    for group in groups:
+        mine = [at for at, (owner, _) in enumerate(rows) if owner is group]
+        mine.sort(key=lambda at: -rows[at][1]["requests"])
+        for place, at in enumerate(mine[:_MOST_CLASSES]):
+            row = rows[at][1]
+            cells = [
+                *(words[name][at] for name in shown),
+                f"{row['requests']:,}",
+                per_cent(row["attainment"]),
+                f"{row['dropped']:,}",
+                *(latency(math.nan if row[key] is None else row[key]) for key in times),
+            ]
+            body.append(
+                {
+                    "label": group.recipe,
+                    "colour": colours[group.recipe],
+                    "first": not place,
+                    "cells": cells,
+                }
+            )
+    titles = ["p50", "p99", "First token p99"][: len(times)]
+    head = ["Recipe", *shown, "Requests", "In time", "Dropped", *titles]
+    return _table(head, 1 + len(shown), body)
 
 
 def _chart(group: Group, colour: int) -> dict[str, Any]:

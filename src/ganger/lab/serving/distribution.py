@@ -20,9 +20,9 @@ class Latencies:
 
     def __init__(self, exact: int = EXACT) -> None:
         self._exact = exact
-        self.count, self.total = 0, 0
+        self.count, self.total = 0, 0.0
         self._kept: list[I64] = []
-        self._bins: NDArray[np.int64] | None = None
+        self._bins: NDArray[np.float64] | None = None
 
     def add(self, values: I64) -> None:
         """Add some; none is negative."""
@@ -38,15 +38,26 @@ class Latencies:
         self.total += other.total
         self._kept += other._kept
         if other._bins is not None:
-            self._fold()
-            assert self._bins is not None
-            self._bins += other._bins
+            bins = self._folded()
+            bins += other._bins
         elif self._bins is not None or self.count > self._exact:
             self._fold()
 
+    def add_like(self, other: Latencies, count: int) -> None:
+        """Add so many that are distributed as those of another, which has some."""
+        self.count += count
+        self.total += other.mean * count
+        bins = self._folded()
+        bins += other._folded() * (count / other.count)
+
+    def _folded(self) -> NDArray[np.float64]:
+        self._fold()
+        assert self._bins is not None, "it was just made"
+        return self._bins
+
     def _fold(self) -> None:
         if self._bins is None:
-            self._bins = np.zeros(45_000, np.int64)
+            self._bins = np.zeros(45_000)
         for values in self._kept:
             at = (np.log(np.maximum(values, 1)) * _FINE).astype(np.int64)
             self._bins += np.bincount(at, minlength=len(self._bins))
@@ -65,5 +76,6 @@ class Latencies:
         if self._bins is None:
             every = np.sort(np.concatenate(self._kept))
             return [float(every[rank - 1]) for rank in ranks]
-        at = np.searchsorted(self._bins.cumsum(), ranks)
+        upto = self._bins.cumsum()
+        at = np.searchsorted(upto, np.minimum(ranks, upto[-1]))
         return [float(np.exp((int(each) + 0.5) / _FINE)) for each in at]

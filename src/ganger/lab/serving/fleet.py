@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -65,3 +66,14 @@ def read_fleet(text: str) -> Fleet:
     if not 1 <= sum(found.values()) <= MOST:
         raise BadInput(f"{sum(found.values())} devices", where="--fleet", mend=f"give 1 to {MOST}")
     return Fleet(tuple((name, count) for name, count in found.items() if count))
+
+
+def price_of(type_: str, prices: Mapping[str, float]) -> float:
+    """Of a GPU for an hour. Raises BadInput where none is stated."""
+    if type_ not in prices:
+        raise BadInput(
+            f"no price for {type_ or 'GPUs without a type'}",
+            where="prices",
+            mend="give the price of a GPU for an hour, for every type",
+        )
+    return prices[type_]

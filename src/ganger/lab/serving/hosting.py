@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from ganger.core.errors import BadInput
+from ganger.core.events import AnyEvent
+from ganger.core.events import Served as WindowOver
 from ganger.core.serving.world import Lane, World
 from ganger.core.spec import Kind
 from ganger.core.state.cluster import Nodes
-from ganger.core.units import NEVER
+from ganger.core.state.jobs import Declared
+from ganger.core.units import NEVER, SECOND
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.future import Future
-from ganger.lab.serving.run import Setup, Source, all_known, give_caches, right_of
+from ganger.lab.serving.run import all_known, give_caches, right_of
+from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.host import Requested, Requesting
@@ -24,6 +28,9 @@ from ganger.sim.requests.plane import Plane
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.requests.columns import Chunk, Requests
 from ganger.workloads.trace import Trace
+
+KEPT: Final = ("arrivals", "answered", "late", "dropped", "queue", "replicas", "p99")
+"""Figures of a window that a report draws."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,36 @@ class Traffic:
     router: str
     slo: int = NEVER
     noise: float = 1.0
+
+
+class _Recorded(Requesting):
+    """A host whose windows are kept for a report: figures by service, one entry a window."""
+
+    def __init__(
+        self,
+        declared: Declared,
+        services: Mapping[str, Requested],
+        window: int,
+        type_of: Callable[[int], str],
+    ) -> None:
+        super().__init__(declared, services, window, type_of)
+        self.kept: dict[int, dict[str, list[float | None]]] = {
+            job: {} for job in range(declared.n) if declared.name(job) in services
+        }
+
+    def advance(self, now: int) -> list[AnyEvent]:
+        """As the host does."""
+        events = super().advance(now)
+        for event in events:
+            if isinstance(event, WindowOver):
+                for at, service in enumerate(event.services):
+                    series = self.kept.get(service)
+                    if series is None:
+                        continue  # of a replica it is only said that it was given back
+                    series.setdefault("since", []).append(event.since / SECOND)
+                    for name in KEPT:
+                        series.setdefault(name, []).append(event.figures[name][at])
+        return events
 
 
 class Served:
@@ -60,7 +97,8 @@ class Served:
                 where=trace.name,
                 mend="give services a `model`",
             )
-        self.host = Requesting(
+        self._declared = declared
+        self.host = _Recorded(
             declared, services, window, lambda node: nodes.types[int(nodes.gpu_type[node])]
         )
 
@@ -94,9 +132,9 @@ class Served:
                 mend="name another recipe",
             )
         only = _only(traffic.requests, model)
-        source = Source(only, models, fleet, world, Setup(slo=traffic.slo), router)
+        source = Source(only, models, fleet, world, router, traffic.slo)
         if router.can.foresees:
-            again = Source(only, models, fleet, world, Setup(slo=traffic.slo), router)
+            again = Source(only, models, fleet, world, router, traffic.slo)
             world.future = Future.of(again.chunks())
         plane = Plane(
             world, router, Physics(known, noise=traffic.noise, seed=seed), source.chunks(), [tally]
@@ -111,6 +149,12 @@ class Served:
             name: {**tally.metrics(0), "dropped_by_reason": dict(tally.dropped)}
             for name, tally in self._tallies.items()
         }
+
+    def windows(self) -> dict[str, dict[str, list[float | None]]]:
+        """By service, what was reported of each window: when it began (`since`, seconds), and the
+        figures of `KEPT`."""
+        names = {self._declared.name(job): series for job, series in self.host.kept.items()}
+        return {name: names[name] for name in self._tallies if names.get(name)}
 
 
 def _only(requests: Requests, model: str) -> Requests:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from array import array
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import isnan
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -17,30 +16,32 @@ from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
 from ganger.core.serving.tokens import Times
 from ganger.core.serving.world import Known, Lane, Latencies, Pipeline, Stage, World
-from ganger.core.units import NEVER, SECOND, format_duration
+from ganger.core.units import HOUR, NEVER, SECOND, format_duration
 from ganger.lab.serving.bound import Bound, Rates, bounded
-from ganger.lab.serving.fleet import Fleet
+from ganger.lab.serving.fleet import Fleet, price_of
 from ganger.lab.serving.future import Future
+from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
-from ganger.lab.serving.tokens import Lengths, Usual, lane_of, rooms_of, speaks, usual_of
+from ganger.lab.serving.tokens import Usual, apart, rooms_of, speaks, usual_of
 from ganger.lab.serving.trouble import UNTROUBLED, Trouble
 from ganger.lab.serving.watching import Watched, Watching
-from ganger.mechanisms.serving.pipeline import expected
+from ganger.lab.serving.windows.capacity import capacity_of
+from ganger.lab.serving.windows.thinning import Windowed
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
-from ganger.sim.requests.plane import Plane, Watch
+from ganger.sim.requests.plane import KEEP, Plane
 from ganger.sim.requests.trouble import drive
 from ganger.workloads.models.matching import matched
 from ganger.workloads.models.profiles import Model, Models
-from ganger.workloads.requests.columns import Chunk, Requests
+from ganger.workloads.requests.columns import Requests
 
 _TIERS: Final = ("host", "disk", "remote")
 _LARGEST: Final = 1 << 14
 """No table of latencies is longer."""
-_TASKS: Final = 10_000
-"""No request is more tasks, on average."""
 _USUAL: Final = Usual()
+_SOON: Final = 1 << 11
+"""Rows at a time where what became of them decides whether the next are run."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,9 @@ class Setup:
     measured spread of latencies there is; `faster`: requests come so many times as fast; `trouble`:
     devices that fail or are slow; `slo_ttft`, `slo_tpot`: microseconds until the first token, and
     for each further one, that an answer of a token model in time does not exceed; `watch`: whether
-    what a report draws is kept.
+    what a report draws is kept; `windows`: microseconds of the windows by which a long log is run,
+    0 for none: those that are like others are read from a table; `prices`: by type of device, of
+    one for an hour; none: nothing is billed.
     """
 
     slo: int = NEVER
@@ -62,6 +65,8 @@ class Setup:
     slo_ttft: int = NEVER
     slo_tpot: int = NEVER
     watch: bool = False
+    windows: int = 0
+    prices: tuple[tuple[str, float], ...] = ()
 
 
 class Place(NamedTuple):
@@ -106,6 +111,8 @@ class ServingRun:
     watched: Watched | None = None
     dated: bool = True
     """Whether any request had a deadline."""
+    windows: dict[str, Any] | None = None
+    """Which windows were run, and the table of those that were read; None without windows."""
 
     @property
     def place(self) -> Place:
@@ -121,7 +128,7 @@ class ServingRun:
             "faster": self.setup.faster, "slo_seconds": self.place.slo_seconds,
             "metrics": dict(self.metrics),
             "dropped_by_reason": dict(self.dropped), "models": self.models,
-            "classes": self.classes,
+            "classes": self.classes, "windows": self.windows,
             "simulation": {
                 "cpu_seconds": self.cpu_seconds,
                 "requests_per_cpu_second": per_second / self.cpu_seconds
@@ -148,21 +155,30 @@ def serve(
                   tenants=requests.tenants.values)  # fmt: skip
     physics = Physics(known, noise=setup.noise, seed=setup.seed)
     right = [right_of(model) for model in models.models.values()]
-    source = Source(requests, models, fleet, world, setup, router, progress)
+    windowed = None
+    if setup.windows:
+        windowed = _windowed(requests, models, fleet, router, setup, world, right, per_request)
+    some = requests if windowed is None else windowed.requests
+    source = Source(some, models, fleet, world, router, setup.slo, setup.faster, progress)
     if router.can.foresees:
-        world.future = Future.of(Source(requests, models, fleet, world, setup, router).chunks())
+        again = Source(requests, models, fleet, world, router, setup.slo, setup.faster)
+        world.future = Future.of(again.chunks())
     made = None if per_request is None else per_request.with_name(per_request.name + ".new")
     out = None if made is None else made.open("w", newline="", encoding="utf-8")
     try:
         tally = Tally(world, right, out, setup.slo_ttft, setup.slo_tpot)
         watching = Watching(world) if setup.watch else None
-        watches: list[Watch] = [tally] if watching is None else [tally, watching]
-        plane = Plane(world, router, physics, source.chunks(), watches, tally.retired,
-                      outputs=outputs_of(models) if families else None)  # fmt: skip
+        watches = [each for each in (tally, watching, windowed) if each is not None]
+        chunks = source.chunks() if windowed is None else source.chunks(_SOON, _SOON)
+        plane = Plane(world, router, physics, chunks, watches, tally.retired,
+                      KEEP if windowed is None else _SOON,
+                      outputs_of(models) if families else None)  # fmt: skip
         drive(plane, setup.trouble.changes(fleet, setup.seed))
         plane.finish()
         if not tally.requests:
             raise BadInput("there are no requests", where=requests.name, mend="give some")
+        if windowed is not None:
+            windowed.complete(tally)
     except BaseException:
         if out is not None and made is not None:
             out.close()
@@ -179,11 +195,66 @@ def serve(
     ]  # fmt: skip
     return ServingRun(
         recipe if isinstance(recipe, str) else router.name, str(fleet), setup,
-        tally.metrics(fleet.size * router.can.streams), tally.dropped, by_model,
+        _billed(tally.metrics(fleet.size * router.can.streams), fleet, dict(setup.prices)),
+        tally.dropped, by_model,
         _remarks(requests, source, setup), time.process_time() - began, tally.in_time(),
         "future" if router.can.foresees else "", tally.classes.rows(),
         None if watching is None else watching.found(tally.latencies, tally.requests),
-        source.dated,
+        source.dated, None if windowed is None else windowed.to_json(),
+    )  # fmt: skip
+
+
+def _billed(
+    metrics: dict[str, float | int | None], fleet: Fleet, prices: Mapping[str, float]
+) -> dict[str, float | int | None]:
+    """The same with `cost`: of all devices for as long as the run was, and that of a million
+    requests in time. Raises BadInput where a type has no price."""
+    if not prices:
+        return metrics
+    cost = 0.0
+    for name, count in fleet.devices:
+        together, device = apart(name)
+        price = prices[name] if name in prices else together * price_of(device, prices)
+        cost += price * count * (metrics["span_seconds"] or 0.0) * SECOND / HOUR
+    in_time = (metrics["answered"] or 0) - (metrics["late"] or 0)
+    return {
+        **metrics,
+        "cost": cost,
+        "cost_per_million_in_time": cost / in_time * 1e6 if in_time else None,
+    }
+
+
+def _windowed(
+    requests: Requests, models: Models, fleet: Fleet, router: Router, setup: Setup, world: World,
+    right: Sequence[NDArray[np.bool_] | float | None], per_request: Path | None,
+) -> Windowed:  # fmt: skip
+    """The requests by windows. Raises BadInput where something has to be known of every request."""
+    for why, given in (
+        (f"{router.name} knows which requests come", router.can.foresees),
+        (f"{router.name} gives lanes back over time", router.can.retires),
+        ("devices fail or are slow", setup.trouble != UNTROUBLED),
+        ("a report draws every window", setup.watch),
+        ("a file with a row for each request", per_request is not None),
+    ):
+        if given:
+            raise BadInput(f"{why}: that needs every request", where="--windows",
+                           mend="leave one of the two out")  # fmt: skip
+    rates = Rates(world.models, fleet.devices, world.variants, router.can.streams, world.pipelines)
+    code = {world.asked(at): at for at in range(len(world.variants))}
+    checked = matched(requests, models)
+
+    def cost(name: str) -> float:
+        rate = rates.rate(code[name]) if name in code else 0.0
+        return 1 / rate if rate else 0.0
+
+    def answered(some: Requests, faster: float) -> tuple[dict[str, float], float]:
+        run = serve(some, models, fleet, router, replace(setup, windows=0, faster=faster))
+        parts = {row["model"]: 1 - row["dropped"] / row["requests"] for row in run.models}
+        return parts, (run.metrics["span_seconds"] or 0.0) * SECOND
+
+    return Windowed(
+        checked, setup.windows, setup.faster, cost, capacity_of(checked, cost, answered),
+        lambda: Tally(world, right, None, setup.slo_ttft, setup.slo_tpot),
     )  # fmt: skip
 
 
@@ -205,7 +276,7 @@ def bound_of(
         return None
     families = families_of(models, known)
     world = World(known, (), families=families, pipelines=pipelines_of(models))
-    source = Source(requests, models, fleet, world, setup, None)
+    source = Source(requests, models, fleet, world, None, setup.slo, setup.faster)
     return bounded(source.chunks(), Rates(known, fleet.devices, world.variants, streams,
                                           world.pipelines))  # fmt: skip
 
@@ -299,15 +370,6 @@ def _micros(seconds: NDArray[np.float64]) -> list[int]:
     return [0, *np.maximum(np.rint(seconds * SECOND), 1).astype(np.int64).tolist()]
 
 
-_ROWS: Final = 1 << 13
-"""So many requests are handed over together; a chunk is several times as large meanwhile."""
-
-
-def _machine(values: NDArray[Any]) -> Sequence[int]:
-    """As the plane keeps them: eight bytes each."""
-    return array("q", np.ascontiguousarray(values, np.int64).tobytes())
-
-
 def right_of(model: Model) -> NDArray[np.bool_] | float | None:
     """Which inputs a model answers rightly, or how often; None where neither is known."""
     if model.predicted is not None and model.labels is not None:
@@ -356,144 +418,3 @@ def _priced(known: Sequence[Known], fleet: Fleet, router: Router) -> None:
                     f" {model.name!r} on {type_} is not known", where=str(fleet),
                     mend="add `beside` to its latency in the models file",
                 )  # fmt: skip
-
-
-class Source:
-    """The requests as columns for the plane: models by their place in the file, deadlines set.
-    Without a router, for whatever could answer them."""
-
-    def __init__(
-        self, requests: Requests, models: Models, fleet: Fleet, world: World,
-        setup: Setup, router: Router | None, progress: Callable[[int], None] = lambda count: None,
-    ) -> None:  # fmt: skip
-        self._requests, self._models, self._fleet = requests, models, fleet
-        self._setup, self._router, self._progress = setup, router, progress
-        self._code = {world.asked(at): at for at in range(len(world.variants))}
-        largest = [max((each.largest for each in model.latencies.values()), default=0)
-                   for model in world.models]  # fmt: skip
-        self._largest = np.array(
-            [*(min(largest[model] for model in those) for those in world.variants if those),
-             *(_most_items(each, largest) for each in world.pipelines)], np.int64
-        )  # fmt: skip
-        """By what is asked for: of a family, what every variant can take; of a pipeline, what is
-        not too many tasks."""
-        self._lengths = Lengths(world, requests.name)
-        self._labels = [self._labels_of(those) for those in world.variants]
-        self._codes, self.dated = np.zeros(0, np.int64), False
-
-    def _labels_of(self, variants: Sequence[int]) -> NDArray[np.int64] | None:
-        """The true classes of the inputs that one of these models was recorded on."""
-        models = list(self._models.models.values())
-        return next((models[at].labels for at in variants if models[at].labels is not None), None)
-
-    def chunks(self) -> Iterator[dict[str, Sequence[int]]]:
-        """One after the other. Raises BadInput."""
-        before = 0
-        for chunk in matched(self._requests, self._models).chunks(_ROWS):
-            yield self._columns(chunk, before)
-            before += len(chunk)
-            self._progress(before)
-
-    def _columns(self, chunk: Chunk, before: int) -> dict[str, Sequence[int]]:
-        names = self._requests.models
-        new = len(names) - len(self._codes)
-        self._codes = np.concatenate((self._codes, np.full(new, -1, np.int64)))
-        for code in np.unique(chunk.model).tolist():
-            if self._codes[code] < 0:
-                self._codes[code] = self._of(names[code])
-        model = self._codes[chunk.model]
-        faster = self._setup.faster
-        arrival = chunk.arrival if faster == 1 else np.rint(chunk.arrival / faster).astype(np.int64)
-        due = np.full(len(chunk), NEVER) if chunk.deadline is None else chunk.deadline
-        given = np.where(due < NEVER, due - chunk.arrival, self._setup.slo)
-        self.dated = self.dated or bool((given < NEVER).any())
-        due = np.where(given < NEVER, arrival + np.minimum(given, NEVER - 1), NEVER)
-        columns: dict[str, Sequence[int]] = {
-            "arrival": _machine(arrival), "model": _machine(model),
-            "deadline": _machine(due.clip(max=NEVER)),
-        }  # fmt: skip
-        for name in ("tenant", "items", "input", "label"):
-            column = getattr(chunk, name)
-            if column is not None:
-                columns[name] = _machine(column)
-        columns.update(self._lengths.columns(chunk.prompt_tokens, chunk.output_tokens, chunk.items,
-                                             model, before))  # fmt: skip
-        router = self._router
-        if chunk.label is None and chunk.input is not None and router and router.can.chooses:
-            columns["label"] = self._true(chunk.input, model)
-        if chunk.items is not None and router and not router.can.divides:
-            self._fits(chunk.items, model, before)
-        return columns
-
-    def _true(self, inputs: NDArray[np.int64], model: NDArray[np.int64]) -> list[int]:
-        """The labels of inputs, where they were recorded; -1 elsewhere."""
-        found = np.full(len(inputs), -1, np.int64)
-        for code in np.unique(model).tolist():
-            labels = self._labels[code]
-            if labels is not None:
-                here = (model == code) & (inputs >= 0)
-                found[here] = labels[inputs[here] % len(labels)]
-        return found.tolist()
-
-    def _of(self, name: str) -> int:
-        """The place of a model. Raises BadInput for what is none, or runs nowhere here."""
-        at = self._code.get(name)
-        if at is None:
-            if self._router is not None and name in self._models.pipelines:
-                raise BadInput(
-                    f"{name!r} is a pipeline, and {self._router.name} does not run pipelines",
-                    where=self._requests.name,
-                    mend="use a recipe that does, such as nexus, or let requests name a model",
-                )  # fmt: skip
-            if self._router is not None and not self._router.can.chooses:
-                raise BadInput(
-                    f"{name!r} is a family of models, and {self._router.name} does not choose"
-                    " among models", where=self._requests.name,
-                    mend="use a recipe that does, such as clipper, or let requests name a model",
-                )  # fmt: skip
-            raise BadInput(f"no model of the family {name!r} was measured on {self._fleet}",
-                           where=self._requests.name,
-                           mend="add a latency there to the models file")  # fmt: skip
-        if not self._largest[at]:
-            if name in self._models.pipelines:
-                self._refuse_pipeline(name)
-            model = self._models.models.get(name)
-            lanes = [lane_of(each) for each in model.tokens] if model is not None else []
-            raise BadInput(f"model {name!r} was not measured on {self._fleet}",
-                           where=self._requests.name,
-                           mend=f"use lanes of {' or '.join(lanes)}, as in {lanes[0]}:4" if lanes
-                           else "add its latency there to the models file")  # fmt: skip
-        return at
-
-    def _refuse_pipeline(self, name: str) -> None:
-        """Complain about a pipeline of which not a single item can be worked on."""
-        for stage, model in self._models.pipelines[name].stages:
-            if not self._largest[self._code[model]]:
-                raise BadInput(f"model {model!r} of stage {stage!r} was not measured on"
-                               f" {self._fleet}", where=f"pipeline {name!r}",
-                               mend="add its latency there to the models file")  # fmt: skip
-        raise BadInput(f"an item of a request is more than {_TASKS:,} items of its stages",
-                       where=f"pipeline {name!r}", mend="let its edges hand on fewer")  # fmt: skip
-
-    def _fits(self, items: NDArray[np.int32], model: NDArray[np.int64], before: int) -> None:
-        over = np.flatnonzero(items > self._largest[model])
-        if len(over):
-            row = int(over[0])
-            most = int(self._largest[model[row]])
-            why = f"its model was measured to batches of {most}"
-            if self._router is not None and self._router.can.pipelines:
-                name = next((each for each, code in self._code.items() if code == model[row]), "")
-                if name in self._models.pipelines:
-                    why = f"the stages of {name!r} then have more than {_TASKS:,}"
-            raise BadInput(
-                f"it brings {int(items[row])} inputs, and {why}",
-                where=f"{self._requests.name}: request {before + row + 1}",
-                mend="measure larger batches, or split the request",
-            )  # fmt: skip
-
-
-def _most_items(pipeline: Pipeline, largest: Sequence[int]) -> int:
-    """Of a request for a pipeline; 0 where a stage cannot run."""
-    if not all(largest[stage.model] for stage in pipeline.stages):
-        return 0
-    return int(_TASKS / sum(expected(pipeline)))

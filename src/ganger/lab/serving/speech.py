@@ -28,16 +28,18 @@ class Speech:
         self._slo_ttft, self._slo_tpot = slo_ttft, slo_tpot
         self.made = 0
 
-    def add(self, requests: Requests, arrival: I64, ended: I64, answered: Flags) -> tuple[I64, I64]:
-        """The first rows are over: both times of each in microseconds, -1 where there is none."""
+    def add(
+        self, requests: Requests, rows: slice, arrival: I64, ended: I64, answered: Flags
+    ) -> tuple[I64, I64]:
+        """Some rows are over: both times of each in microseconds, -1 where there is none."""
         count = len(arrival)
-        made = np.array(requests.made[:count], np.int64)
+        made = np.array(requests.made[rows], np.int64)
         self.made += int(made.sum())
         ttft = np.full(count, -1, np.int64)
         tpot = np.full(count, -1, np.int64)
         if not made.any():
             return ttft, tpot
-        first = np.array(requests.first[:count], np.int64)
+        first = np.array(requests.first[rows], np.int64)
         here = answered & (made > 0)
         ttft[here] = (first - arrival)[here]
         several = answered & (made > 1)
@@ -50,6 +52,13 @@ class Speech:
         """Which are within the SLOs on tokens; what has no tokens is."""
         found: Flags = (ttft <= self._slo_ttft) & (tpot <= self._slo_tpot)
         return found
+
+    def add_like(self, other: Speech, part: float) -> None:
+        """Add `part` times as many as another has, distributed alike."""
+        self.made += round(other.made * part)
+        for mine, theirs in ((self.ttft, other.ttft), (self.tpot, other.tpot)):
+            if theirs.count:
+                mine.add_like(theirs, round(theirs.count * part))
 
     def metrics(self, span: float) -> dict[str, float | int | None]:
         """All figures; None where there was no token model."""
@@ -88,7 +97,7 @@ class Classes:
         ended: tuple[Flags, Flags],
         times: tuple[I64, I64] | None,
     ) -> None:
-        """The first rows are over: `columns` are what was asked for, tenants and SLOs; `ended` says
+        """Some rows are over: `columns` are what was asked for, tenants and SLOs; `ended` says
         which were answered, and which in time; `times` are to the first token and for each further
         one, where there are token models."""
         while True:
@@ -108,6 +117,22 @@ class Classes:
             if times is not None:
                 for name, each in (("ttft", times[0][rows]), ("tpot", times[1][rows])):
                     getattr(found, name).add(each[each >= 0])
+
+    def add_like(self, other: Classes, part: float) -> None:
+        """Add `part` times as many of each class as another has, distributed alike."""
+        while self._coarse < other._coarse:
+            self._coarsen()
+        while other._coarse < self._coarse:
+            other._coarsen()
+        for key, theirs in other._found.items():
+            mine = self._found.setdefault(key, _Class())
+            mine.requests += round(theirs.requests * part)
+            mine.in_time += round(theirs.in_time * part)
+            mine.dropped += round(theirs.dropped * part)
+            for name in ("latencies", "ttft", "tpot"):
+                times = getattr(theirs, name)
+                if times.count:
+                    getattr(mine, name).add_like(times, round(times.count * part))
 
     def _coarsen(self) -> None:
         """Put classes together that are no longer told apart."""

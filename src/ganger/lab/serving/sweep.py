@@ -95,7 +95,13 @@ def compare_tasks(
     progress: Callable[[float], None] = lambda share: None,
 ) -> Comparison:
     """Do every task, and at every place what nobody can deploy: where several recipes are compared,
-    one that knows the future; the bound. Raises BadInput."""
+    one that knows the future; the bound. Neither beside runs by windows, as both look at every
+    request. Raises BadInput."""
+    if any(task.setup.windows for task in tasks):
+        runs = run_tasks(
+            load, models, tasks, workers=workers, per_request=per_request, progress=progress
+        )
+        return Comparison(runs, [], {})
     places = dict.fromkeys((task.fleet, task.setup) for task in tasks)
     recipes = {task.recipe for task in tasks}
     known = any(recipe.partition("(")[0] == ORACLE for recipe in recipes)

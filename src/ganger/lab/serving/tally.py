@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TextIO
 
 import numpy as np
@@ -53,6 +53,8 @@ class Tally:
         self._world = world
         self._held = 0
         """Microseconds in which lanes were used that were given back since."""
+        self.beyond = 0
+        """Microseconds that passed besides those between the first and the last event."""
         self._used: dict[int, int] = {}
         """Lanes that are used, since their first batch."""
         self.loads = self.preempted = 0
@@ -97,24 +99,28 @@ class Tally:
 
     def settled(self, world: World, count: int) -> None:
         """The first `count` rows are over."""
-        if not count:
-            return
+        if count:
+            self.add(world, slice(0, count))
+
+    def add(self, world: World, rows: slice) -> tuple[I64, NDArray[np.bool_], NDArray[np.bool_]]:
+        """Rows at these positions are over. Of each: microseconds until it was, whether it was
+        answered, and whether in time."""
         requests = world.requests
-        arrival = np.array(requests.arrival[:count], np.int64)
-        ended = np.array(requests.ended[:count], np.int64)
-        outcome = np.frombuffer(bytes(requests.outcome[:count]), np.uint8)
-        asked = np.array(requests.model[:count], np.int64)
+        arrival = np.array(requests.arrival[rows], np.int64)
+        ended = np.array(requests.ended[rows], np.int64)
+        outcome = np.frombuffer(bytes(requests.outcome[rows]), np.uint8)
+        asked = np.array(requests.model[rows], np.int64)
         answered = outcome == ANSWERED
-        deadline = np.array(requests.deadline[:count], np.int64)
+        deadline = np.array(requests.deadline[rows], np.int64)
         in_time = answered & (ended <= deadline)
         times: tuple[I64, I64] | None = None
         if self._speaks:
-            times = self.speech.add(requests, arrival, ended, answered)
+            times = self.speech.add(requests, rows, arrival, ended, answered)
             in_time &= self.speech.in_time(*times)
         self.first = min(self.first, int(arrival[0]))
         self.last = max(self.last, int(arrival[-1]), int(ended.max()))
         self._count_blocks(in_time)
-        self.requests += count
+        self.requests += len(arrival)
         self.answered += int(answered.sum())
         self.late += int((answered & ~in_time).sum())
         for code, number in enumerate(np.bincount(outcome).tolist()):
@@ -123,15 +129,41 @@ class Tally:
                 self.dropped[reason] = self.dropped.get(reason, 0) + number
         models = len(world.variants)
         self.by_model += [
-            np.bincount(asked[rows], minlength=models) for rows in (slice(None), in_time, ~answered)
+            np.bincount(asked[some], minlength=models) for some in (slice(None), in_time, ~answered)
         ]
         self.latencies.add((ended - arrival)[answered])
         slo = np.where(deadline < NEVER, deadline - arrival, NEVER)
-        tenant = np.array(requests.tenant[:count], np.int64)
+        tenant = np.array(requests.tenant[rows], np.int64)
         self.classes.add([asked, tenant, slo], ended - arrival, (answered, in_time), times)
-        self._judge(world, count, in_time)
+        self._judge(world, rows, in_time)
         if self._rows is not None:
             self._write(world, arrival, ended, outcome, asked, times)
+        return ended - arrival, answered, in_time
+
+    def add_like(self, other: Tally, requests: int) -> None:
+        """Add so many requests that fared as those of another, which has some. Blocks in time and
+        what lanes were used are not known of them."""
+        part = requests / other.requests
+        in_time = round((other.answered - other.late) * part)
+        reasons = _shared_out(requests - round(other.answered * part), other.dropped)
+        answered = requests - sum(reasons.values())
+        self.requests += requests
+        self.answered += answered
+        self.late += max(answered - in_time, 0)
+        for reason, count in reasons.items():
+            self.dropped[reason] = self.dropped.get(reason, 0) + count
+        self.by_model += np.rint(other.by_model * part).astype(np.int64)
+        if other.latencies.count:
+            self.latencies.add_like(other.latencies, answered)
+        self.speech.add_like(other.speech, part)
+        self.classes.add_like(other.classes, part)
+        self.right += other.right * part
+        self.judged = self.judged and other.judged
+        for name in ("batches", "executed", "loads", "preempted"):
+            setattr(self, name, getattr(self, name) + round(getattr(other, name) * part))
+        self.busy = [
+            mine + round(theirs * part) for mine, theirs in zip(self.busy, other.busy, strict=True)
+        ]
 
     def _count_blocks(self, in_time: NDArray[np.bool_]) -> None:
         """Add to the block that has begun, then whole ones; what is left begins another."""
@@ -151,17 +183,17 @@ class Tally:
         left = self.requests % BLOCK
         return [*found, (left, self._block)] if left else found
 
-    def _judge(self, world: World, count: int, in_time: NDArray[np.bool_]) -> None:
+    def _judge(self, world: World, rows: slice, in_time: NDArray[np.bool_]) -> None:
         requests = world.requests
         if world.said:
             in_time = in_time.copy()
             for at in np.flatnonzero(in_time).tolist():
-                said = world.said.get(requests.base + at)
+                said = world.said.get(requests.base + rows.start + at)
                 if said is not None:
                     in_time[at] = False
-                    self.right += said == requests.label[at]
-        by = np.array(requests.by[:count], np.int64)[in_time]
-        inputs = np.array(requests.input[:count], np.int64)[in_time]
+                    self.right += said == requests.label[rows.start + at]
+        by = np.array(requests.by[rows], np.int64)[in_time]
+        inputs = np.array(requests.input[rows], np.int64)[in_time]
         for model in np.unique(by).tolist():
             right = self._right[model] if model >= 0 else None
             here = inputs[by == model]
@@ -207,9 +239,11 @@ class Tally:
     def metrics(self, lanes: int) -> dict[str, float | int | None]:
         """All figures; None where there is none. `lanes`: how many there were all the time; 0 where
         they came and went."""
-        span = max(self.last - self.first, 0) / SECOND
+        span = max(self.last - self.first + self.beyond, 0) / SECOND
         in_time = self.answered - self.late
-        used = self._held + sum(max(self.last - since, 0) for since in self._used.values())
+        used = self._held + sum(
+            max(self.last - since, 0) + self.beyond for since in self._used.values()
+        )
         p50, p95, p99, p999 = self.latencies.quantiles((0.5, 0.95, 0.99, 0.999))
         found: dict[str, float | int | None] = {
             "requests": self.requests,
@@ -236,3 +270,16 @@ class Tally:
             "span_seconds": span,
         }
         return {name: None if value != value else value for name, value in found.items()}
+
+
+def _shared_out(count: int, among: Mapping[str, int]) -> dict[str, int]:
+    """So many in proportion: each the part below, and one more for those that are closest to it."""
+    total = sum(among.values())
+    if not total or count <= 0:
+        return {}
+    exact = {name: count * of / total for name, of in among.items()}
+    parts = {name: int(part) for name, part in exact.items()}
+    closest = sorted(exact, key=lambda name: parts[name] - exact[name])
+    for name in closest[: count - sum(parts.values())]:
+        parts[name] += 1
+    return parts

@@ -12,12 +12,14 @@ from typing import Final
 import numpy as np
 
 from ganger.core.errors import BadInput
-from ganger.core.units import NEVER
+from ganger.core.units import NEVER, SECOND
 from ganger.lab.outages import parse_means, read_spans, span_of
 from ganger.lab.serving.fleet import Fleet
 from ganger.sim.requests.trouble import Change
 
 _MOST: Final = 1e6
+_SOONEST: Final = SECOND // 1000
+"""Microseconds from one time in which a device is slow to the next, at least, on average."""
 _OUTAGES: Final = "write a CSV file with the columns device,down,up, or like mtbf=2h,mttr=1m"
 _SLOW: Final = (
     "write a CSV file with the columns device,from,to,times, or like every=10m,for=5s,times=4"
@@ -67,6 +69,12 @@ class Trouble:
             times = _times(stated[-1].partition("=")[2] if stated else "", "--stragglers")
             left = ",".join(part for part in parts if part not in stated)
             every, lasts = parse_means(left, ("every", "for"), "--stragglers", _SLOW)
+            if every + lasts < _SOONEST:
+                raise BadInput(
+                    "devices would change more often than batches end",
+                    where="--stragglers",
+                    mend="let every and for together be 1ms or more",
+                )
             slow = (_drawn_slow(at, every, lasts, times, seed) for at in range(fleet.size))
             return merge(*slow, key=_when)
         found = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
@@ -18,10 +19,17 @@ from ganger.lab.simulating.setup import Setup
 from ganger.mechanisms.common.two_level import searches
 from ganger.workloads.trace import Trace
 
+MOST_NODES: Final = 50_000
+"""Of a simulated cluster: the books keep a bit for every node with every node."""
+
 
 def refuse_impossible(trace: Trace, nodes: Nodes, inner: str = "fifo") -> None:
     """Raise BadInput naming the first job that would not fit on the empty cluster, or that nothing
-    would ever end with the recipe `inner` for trials."""
+    would ever end with the recipe `inner` for trials; or a cluster that is too large."""
+    if nodes.n > MOST_NODES:
+        raise BadInput(
+            f"{nodes.n:,} nodes", where="cluster", mend=f"simulate at most {MOST_NODES:,}"
+        )
     empty = EmptyCluster(nodes)
     declared = trace.declared
     for code, shape in enumerate(declared.shapes):

@@ -42,5 +42,7 @@ class Setup:
     window: int = 10 * SECOND
     traffic: Traffic | None = None
     """Requests that the services of the trace answer one by one, reported in the same way."""
+    prices: Mapping[str, float] = field(default_factory=dict)
+    """By GPU type, of a GPU for an hour; none: nothing is billed (`Run.cost`)."""
     why: bool = False
     """Whether to add up why jobs wait (`Run.waited`)."""

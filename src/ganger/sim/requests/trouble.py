@@ -10,6 +10,8 @@ from ganger.core.units import NEVER
 from ganger.sim.requests.plane import Plane
 
 DOWN: Final = "its device was down"
+_CHANGES_MAX: Final = 10_000_000
+"""No run has more changes of devices: each is a step of its own."""
 _FAILURES_MAX: Final = 100_000
 """After so many in a row in which no request ended, though some were there, none will end."""
 
@@ -32,13 +34,20 @@ def drive(plane: Plane, changes: Iterable[Change]) -> None:
     failed for good are dropped. Raises BadInput where devices fail so often that none is ever
     answered.
     """
-    failures, over = 0, 0
+    failures, over, steps = 0, 0, 0
     lanes_of: dict[int, list[int]] = {}
     for lane in reversed(plane.world.lanes):  # those that copy first: they stop loading
         lanes_of.setdefault(lane.device, []).append(lane.number)
     for change in changes:
         if _is_over(plane):
             break
+        steps += 1
+        if steps > _CHANGES_MAX:
+            raise BadInput(
+                f"devices change more than {_CHANGES_MAX:,} times",
+                where="--outages, --stragglers",
+                mend="let them change less often, or give fewer requests",
+            )
         plane.advance(change.at)
         if change.up is None:
             plane.physics.pace[change.device] = change.times

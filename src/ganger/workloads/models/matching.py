@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from ganger.core.errors import BadInput
 from ganger.core.units import NEVER, SECOND, format_duration
 from ganger.workloads.models.profiles import Model, Models, Pipeline
-from ganger.workloads.requests.columns import Chunk, Requests
+from ganger.workloads.requests.columns import CHUNK, Chunk, Requests
 
 _MANY: Final = 1e12
 
 
-def matched(requests: Requests, models: Models) -> Requests:
+def matched(requests: Requests, models: Models, rows: int = CHUNK) -> Requests:
     """The same requests, checked while they are read: each names a model, a family or a pipeline of
-    `models`, and none has less time than the fastest variant takes for it alone.
+    `models`, and none has less time than the fastest variant takes for it alone; `rows` at a time.
 
     Raises BadInput, when they are read.
     """
@@ -28,7 +28,7 @@ def matched(requests: Requests, models: Models) -> Requests:
     def produce(checked: Requests) -> Iterator[Chunk]:
         floor = np.zeros(0)
         number = 0
-        for chunk in requests.chunks():
+        for chunk in requests.chunks(rows):
             checked.remarks = requests.remarks
             new = len(requests.models) - len(floor)
             floor = np.concatenate((floor, np.full(new, np.nan)))

@@ -16,6 +16,7 @@ _Name = Annotated[str, Meta(min_length=1, max_length=200)]
 _Some = Annotated[list[_Name], Meta(min_length=1, max_length=100)]
 _Rate = Annotated[float, Meta(ge=0, le=1e9)]
 _Count = Annotated[int, Meta(ge=0, le=1 << 40)]
+_Price = Annotated[float, Meta(ge=0, le=1e9)]
 _Factor = Annotated[float, Meta(ge=1e-6, le=1e6)]
 
 
@@ -88,6 +89,8 @@ class Document(Struct, forbid_unknown_fields=True, omit_defaults=True):
     slo: list[str] = []
     seeds: str = "0"
     latency_noise: Annotated[float, Meta(ge=0, le=10)] = 1.0
+    windows: str | None = None
+    prices: dict[_Name, _Price] = {}
     training: Training | None = None
     about: str = ""
 

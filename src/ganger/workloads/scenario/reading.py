@@ -106,6 +106,8 @@ def _check_places(found: Document, file: TextFile) -> None:
 
     for slo in found.slo:
         _time(slo, f"{file.where}: slo")
+    if found.windows is not None:
+        _time(found.windows, f"{file.where}: windows")
     if found.training is None:
         if bool(found.fleets) == bool(found.cluster):
             raise refuse(
@@ -123,9 +125,13 @@ def _check_places(found: Document, file: TextFile) -> None:
     for field, many in (("routers", found.routers), ("slo", found.slo), ("faster", found.faster)):
         if len(many) > 1:
             raise refuse("beside training there is one", field, "keep one of them")
-    if found.faster or found.latency_noise != 1.0:
-        field = "faster" if found.faster else "latency_noise"
-        raise refuse("it means nothing beside training", field, "leave it out")
+    for field, given in (
+        ("faster", found.faster),
+        ("latency_noise", found.latency_noise != 1.0),
+        ("windows", found.windows is not None),
+    ):
+        if given:
+            raise refuse("it means nothing beside training", field, "leave it out")
 
 
 def _time(text: str, where: str) -> int:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
@@ -22,8 +22,11 @@ from ganger.core.errors import BadInput
 from ganger.core.units import NEVER, parse_duration
 
 if TYPE_CHECKING:
-    from ganger.lab.serving.sweep import Comparison
+    from ganger.lab.serving.sweep import Comparison, Task
     from ganger.workloads.requests.columns import Requests
+
+_RUNS: Final = 10_000
+"""Most runs of a comparison."""
 
 
 def compare(
@@ -31,46 +34,10 @@ def compare(
 ) -> None:
     """Run every recipe on every fleet, at every load, with every SLO and seed; `files`: what the
     figures come from. Raises BadInput."""
-    from ganger.lab.serving.fleet import read_fleet
-    from ganger.lab.serving.run import Setup
-    from ganger.lab.serving.sweep import Task, compare_tasks
-    from ganger.lab.serving.trouble import Trouble
-    from ganger.recipes.registry import make_router, split_specs
+    from ganger.lab.serving.sweep import compare_tasks
     from ganger.workloads.models.reading import read_models
 
-    recipes = split_specs(chosen["recipe"])
-    if not recipes:
-        raise BadInput("it names none", where="--recipe", mend="write like serve.triton,clockwork")
-    for recipe in recipes:
-        make_router(recipe)
-    fleets = [read_fleet(part) for part in chosen["fleets"].split(",")]
-    noise = chosen["noise"]
-    if noise != noise:
-        raise BadInput(
-            "nan is not a valid spread", where="--latency-noise", mend="give a number from 0 to 10"
-        )
-    trouble = Trouble(chosen.get("outages", ""), chosen.get("stragglers", ""))
-    for fleet in fleets:
-        trouble.changes(fleet, 0)
-    first, each = (
-        _slos(chosen.get(name), f"--{name.replace('_', '-')}")[0]
-        for name in ("slo_ttft", "slo_tpot")
-    )
-    setup = Setup(
-        noise=noise,
-        trouble=trouble,
-        slo_ttft=first,
-        slo_tpot=each,
-        watch=chosen["report"] is not None,
-    )
-    tasks = [
-        Task(recipe, fleet, replace(setup, seed=seed, faster=faster, slo=slo))
-        for slo in _slos(chosen["slo"], "--slo")
-        for faster in _faster(chosen["faster"])
-        for fleet in fleets
-        for recipe in recipes
-        for seed in parse_seeds(chosen["seeds"])
-    ]
+    tasks = _tasks(chosen)
     target: Path | None = chosen["per_request"]
     if target is not None and len(tasks) != 1:
         raise BadInput(
@@ -96,6 +63,65 @@ def compare(
         click.echo(json.dumps({"requests": file, **found.to_json()}, indent=2))
     else:
         show(found, by_class=chosen.get("by_class", False))
+
+
+def _tasks(chosen: dict[str, Any]) -> list[Task]:
+    """Every recipe on every fleet, at every load, with every SLO and seed. Raises BadInput."""
+    from ganger.lab.serving.fleet import read_fleet
+    from ganger.lab.serving.run import Setup
+    from ganger.lab.serving.sweep import Task
+    from ganger.lab.serving.trouble import Trouble
+    from ganger.recipes.registry import make_router, split_specs
+
+    recipes = split_specs(chosen["recipe"])
+    if not recipes:
+        raise BadInput("it names none", where="--recipe", mend="write like serve.triton,clockwork")
+    sweep = {
+        "recipes": recipes,
+        "fleets": chosen["fleets"].split(","),
+        "SLOs": _slos(chosen["slo"], "--slo"),
+        "loads": _faster(chosen["faster"]),
+        "seeds": parse_seeds(chosen["seeds"]),
+    }
+    _refuse_many({name: len(values) for name, values in sweep.items()})
+    for recipe in recipes:
+        make_router(recipe)
+    fleets = [read_fleet(part) for part in sweep["fleets"]]
+    noise = chosen["noise"]
+    if noise != noise:
+        raise BadInput(
+            "nan is not a valid spread", where="--latency-noise", mend="give a number from 0 to 10"
+        )
+    trouble = Trouble(chosen.get("outages", ""), chosen.get("stragglers", ""))
+    for fleet in fleets:
+        trouble.changes(fleet, 0)
+    setup = Setup(
+        noise=noise,
+        trouble=trouble,
+        slo_ttft=_slos(chosen.get("slo_ttft"), "--slo-ttft")[0],
+        slo_tpot=_slos(chosen.get("slo_tpot"), "--slo-tpot")[0],
+        watch=chosen["report"] is not None,
+        windows=_window(chosen.get("windows")),
+        prices=tuple(sorted(chosen.get("prices", {}).items())),
+    )
+    return [
+        Task(recipe, fleet, replace(setup, seed=seed, faster=faster, slo=slo))
+        for slo in sweep["SLOs"]
+        for faster in sweep["loads"]
+        for fleet in fleets
+        for recipe in recipes
+        for seed in sweep["seeds"]
+    ]
+
+
+def _refuse_many(counts: dict[str, int]) -> None:
+    """Raise BadInput where there would be more runs than anybody waits for."""
+    runs = math.prod(counts.values())
+    if runs > _RUNS:
+        words = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count > 1)
+        raise BadInput(
+            f"{words} make {runs:,} runs", where="comparison", mend=f"at most {_RUNS:,} in one go"
+        )
 
 
 def serve_on_cluster(requests: Path, cluster: str, recipe: str, options: dict[str, Any]) -> None:
@@ -167,6 +193,16 @@ def _slos(text: str | None, where: str) -> list[int]:
     if not all(found):
         raise BadInput("nothing is answered in no time", where=where, mend="write like 100ms")
     return found
+
+
+def _window(text: str | None) -> int:
+    """Microseconds; 0 where none is given. Raises BadInput."""
+    if text is None:
+        return 0
+    length = parse_duration(text, where="--windows")
+    if not length:
+        raise BadInput("no request comes in no time", where="--windows", mend="write like 1m")
+    return length
 
 
 def _faster(text: str) -> list[float]:

@@ -353,6 +353,9 @@ _SIMULATE = (
     click.option("--stragglers", default="", metavar="FILE|every=..,for=..,times=..",
                  help="Devices that are slow for a while: a CSV file (device,from,to,times), or "
                  "random ones, like every=10m,for=5s,times=4."),
+    click.option("--windows", metavar="TIME",
+                 help="Run a long log by windows of this length; those that are like others that "
+                 "were run are read from a table (docs/serving.md)."),
     click.option("--per-request", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                  help="Write what became of each request here, as CSV. Only for a single run."),
     click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
@@ -381,6 +384,8 @@ def simulate(file: str, **chosen: Any) -> None:
         --slo 100ms -r clockwork --json
       ganger requests simulate r.csv --models m.toml --fleet T4:4 \\
         -r 'serve.fixed-batch(size=16,timeout=5ms)' --faster 0.5,1,2
+      ganger requests simulate day.csv.gz --models m.toml --fleet T4:4 \\
+        --slo 100ms -r serve.triton,clipper --windows 1m
     """
     from ganger.cli.lab.serving.comparison import compare
 

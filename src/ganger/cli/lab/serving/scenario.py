@@ -60,6 +60,8 @@ def _on_a_fleet(scenario: Scenario, options: dict[str, Any]) -> None:
         "faster": ",".join(f"{each:g}" for each in document.faster) or "1",
         "seeds": document.seeds,
         "noise": document.latency_noise,
+        "windows": document.windows,
+        "prices": document.prices,
         "per_request": None,
         **{name: options[name] for name in ("workers", "quiet", "as_json", "report")},
     }
@@ -89,6 +91,7 @@ def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
         "window": training.window,
         "load": ",".join(f"{each:g}" for each in training.loads) or None,
         "traffic": _traffic(scenario),
+        "prices": document.prices,
         "files": scenario.files,
     }
     simulate_jobs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
@@ -66,6 +66,9 @@ def _key(recipe: str, place: Place) -> tuple[str, str, str, str]:
 def _figures(runs: list[ServingRun], names: int) -> Figures:
     """The columns that fit beside so many columns of names, of which runs have figures."""
     figures = _SPOKEN if _spoke(runs) else _FIGURES
+    if runs[0].setup.prices:
+        kept = {name: each for name, each in figures.items() if name != "busy" or names == 1}
+        figures = {**kept, "cost/M": ("cost_per_million_in_time", _number)}
     if names > 1:
         return figures
     loads = any(run.metrics["loads"] for run in runs)
@@ -118,6 +121,8 @@ def _lines(found: Comparison, groups: Groups, same: list[str]) -> list[str]:
         f"{about}. In time: answered by the deadline, of all that came; good/s: these, a second."
         " Latencies are of answered requests."
     ]
+    if runs[0].setup.prices:
+        lines.append("cost/M: of the whole fleet, for a million requests in time.")
     if _spoke(runs):
         lines.append(
             "ttft, tpot: the 99th percentiles of the time to the first token, and of that for each"
@@ -145,7 +150,19 @@ def _lines(found: Comparison, groups: Groups, same: list[str]) -> list[str]:
         where = ", ".join(filter(None, (first.recipe, first.place.told(places))))
         for reason, count in sorted(first.dropped.items(), key=lambda item: -item[1]):
             lines.append(f"{where}: {count:,} dropped: {reason}")
+        if first.windows is not None:
+            lines.append(f"{where}: {_windows(first.windows)}")
     return lines
+
+
+def _windows(windows: Mapping[str, Any]) -> str:
+    """How many windows were read from the table, and how many run, by why."""
+    length = format_duration(windows["seconds"] * SECOND)
+    run = ", ".join(f"{count:,} {why}" for why, count in windows["run"].items())
+    return (
+        f"of {windows['windows']:,} windows of {length}, {windows['read']:,} were read from a table"
+        f" of {len(windows['table']):,}, and {sum(windows['run'].values()):,} run ({run})"
+    )
 
 
 def _show_classes(screen: Any, rows: list[tuple[str, dict[str, Any]]]) -> None:
