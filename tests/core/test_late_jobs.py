@@ -383,12 +383,14 @@ def test_only_the_last_reports_and_windows_are_kept() -> None:
 
 def test_a_curve_has_a_column_for_each_metric_and_says_what_was_known_when() -> None:
     curve = Curve()
-    assert (curve.last, math.isnan(curve.at(5.0))) == (0.0, True)
+    assert (curve.last, math.isnan(curve.reached(5.0))) == (0.0, True)
     curve.add(Evaluated(0, 1, 1.0, 0.5))
     curve.add(Evaluated(0, 1, 2.0, 0.4, {"auc": 0.7}))
     curve.add(Evaluated(0, 1, 4.0, 0.3))
-    assert [curve.at(epoch) for epoch in (1.0, 3.9, 4.0, 9.0)] == [0.5, 0.4, 0.3, 0.3]
-    assert np.isnan(curve.metrics["auc"]).tolist() == [True, False, True]
+    assert [curve.reached(epoch) for epoch in (1.0, 1.1, 4.0, 9.0)] == [0.5, 0.4, 0.3, 0.3]
+    curve.add(Evaluated(0, 2, 2.0, 0.6))  # a node failed, and the work since epoch 1 was lost
+    assert [curve.reached(epoch) for epoch in (2.0, 4.0)] == [0.6, 0.6]
+    assert np.isnan(curve.metrics["auc"]).tolist() == [True, False, True, True]
     assert not curve.final
 
 

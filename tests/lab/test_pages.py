@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ganger.core.errors import BadInput
-from ganger.lab.docs import scaling_pages, serving_pages
+from ganger.lab.docs import scaling_pages, serving_pages, tuning_pages
 from ganger.lab.docs.recipe_pages import HORIZON, JOBS, pages, schedule
 from ganger.lab.report.drawing import COLOURS, LEFT, RIGHT, WIDTH, draw
 from ganger.recipes.registry import find, recipes
@@ -54,6 +54,20 @@ def test_every_page_has_its_recipes_words_and_a_picture_of_every_job(made: dict[
         began = {s.job for s in schedule(name).segments or () if s.start_seconds < HORIZON}
         assert titles == {schedule(name).jobs.name[job] for job in began}, name
         assert f"[{name}]({name}.md)" in made["README.md"]
+
+
+def test_every_page_of_a_recipe_for_trials_says_what_became_of_each_trial(
+    made: dict[str, str],
+) -> None:
+    examples = set()
+    for name in recipes("tuning"):
+        page, recipe, run = made[f"{name}.md"], find(name), tuning_pages.searched(name)
+        assert recipe.doc in page
+        assert f"[{name}]({name}.md)" in made["README.md"]
+        rows = page.partition("| best loss |")[2].split("[All recipes]")[0].split("\n|")[2:]
+        assert len(rows) == run.metrics["trials"], name
+        examples.add(page.partition("## On a small example")[2].partition("| trial")[2])
+    assert len(examples) == len(recipes("tuning")), "no two do the same"
 
 
 def test_bars_lie_where_the_jobs_ran() -> None:

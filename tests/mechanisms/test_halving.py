@@ -259,6 +259,19 @@ def test_a_search_in_which_nothing_says_what_trials_are_is_refused() -> None:
         played([search(2)], 4, "fifo", Profiles())
 
 
+def test_copies_of_trials_need_curves_of_their_own() -> None:
+    with pytest.raises(BadInput, match="do not say how a copy of another trial goes on"):
+        played([search(9)], 9, "tune.pbt(trials=9,every=2,part=0.5)", Profiles(NINE))
+
+
+@pytest.mark.parametrize("recipe", ["tune.asha(trials=9,epochs=9)", "tune.median(trials=9)"])
+def test_other_recipes_divide_a_search_among_jobs_too(recipe: str) -> None:
+    kernel, _ = played([search(3)], 3, recipe, Profiles(NINE))
+    jobs = kernel.jobs
+    assert jobs.phase[:10].tolist() == [Phase.FINISHED] * 10
+    assert 9 < sum(seconds(kernel).values()) - seconds(kernel)["search"] < 81
+
+
 def test_it_divides_grants_and_nothing_else() -> None:
     policy = registry.make("tune.sha")
     with pytest.raises(InvariantError, match=r"tune\.sha divides what a job of kind tune holds"):

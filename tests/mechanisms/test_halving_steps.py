@@ -10,7 +10,6 @@ from ganger.core.events import (
     COMMANDED,
     EVALUATED,
     QUEUED,
-    STARTED,
     AnyEvent,
     Command,
     Evaluated,
@@ -30,7 +29,7 @@ from ganger.mechanisms.tuning.halving import _Rung
 from ganger.recipes import registry
 from worlds import cluster, job
 
-UNTIL = CAPACITY_FREED | COMMANDED | EVALUATED | QUEUED | STARTED
+UNTIL = CAPACITY_FREED | COMMANDED | EVALUATED | QUEUED
 
 
 def search(trials: int, gpus: int, recipe: str) -> Bench:
@@ -78,11 +77,11 @@ def test_trials_that_still_save_are_judged_too() -> None:
 def test_values_that_are_no_numbers_and_trials_that_failed_are_the_worst() -> None:
     bench = search(4, 4, "tune.sha(trials=1,eta=2,first=3)")
     done(bench, 1, Failed(1, 1, 0.0, "Crashed", final=True))
-    done(bench, 2, Evaluated(2, 1, 3.0, None))
+    assert done(bench, 2, Evaluated(2, 1, 3.0, None)) == [Stop(2, 1, RETIRED)]
     done(bench, 3, Released(2, 1, 3.0))
     done(bench, 4, Evaluated(3, 1, 3.0, 1e30))
     done(bench, 5, Released(3, 1, 3.0))
-    assert done(bench, 6, Evaluated(4, 1, 3.0, 1e29)) == [Start(3, 2, on(0b0001)), Retire(2)]
+    assert done(bench, 6, Evaluated(4, 1, 3.0, 1e29)) == [Start(3, 2, on(0b0001))]
     goal = bench.jobs.asks_at
     assert (goal[3], goal[4]) == (6.0, 6.0)
 
@@ -158,12 +157,14 @@ def test_why_trials_wait_and_what_could_change_it() -> None:
 def test_a_decision_looks_at_what_changed() -> None:
     """Else each report of a search with thousands of trials would look at all of them."""
     bench = search(6, 6, "tune.sha(trials=1,eta=3,first=3)")
+    done(bench, 1, Evaluated(1, 1, 3.0, 0.5))
     inside = bench.kernel.view.inside(0)
     assert inside is not None
     known = inside.cached(_Rung)
     trials = bench.kernel.memory.inner[0].trials
     assert (trials, known.members) == ([1, 2, 3, 4, 5, 6], {1, 2, 3, 4, 5, 6})
-    assert known.to_look_at(inside, trials, all_there=True) is inside.changed
+    inside.changed[:] = [2, 5, 2]
+    assert known.to_look_at(inside, trials, all_there=True) == [2, 5]
     assert known.to_look_at(inside, [1, 2], all_there=False) == [1, 2]
     assert known.to_look_at(inside, [1, 2], all_there=True) == trials
     assert done(bench, 9, Woke()) == []

@@ -97,11 +97,13 @@ class Provision(Action, frozen=True, gc=False):
 class Spawn(Action, frozen=True, gc=False):
     """Ask the engine for `n` more children of `parent`, each as `spec` says. It answers with one
     Accepted, `spawned`, for each; `spec.name` and the row make the name of a child. How many are
-    not there yet stands in `view.spawning`."""
+    not there yet stands in `view.spawning`. `copies`: each begins with what that child had saved
+    after so many epochs, and with a configuration near its own."""
 
     parent: int
     spec: JobSpec
     n: int = 1
+    copies: tuple[int, float] | None = None
 
 
 class Retire(Action, frozen=True, gc=False):

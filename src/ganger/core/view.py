@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ganger.core.events import AnyEvent
     from ganger.core.protocols import Oracle
 
-_RUNNING = int(Phase.RUNNING)
+_STARTING, _RUNNING = int(Phase.STARTING), int(Phase.RUNNING)
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -215,6 +215,12 @@ class View:
         return sorted(
             parent for parent in self._scopes if parent >= 0 and phase[parent] == _RUNNING
         )
+
+    @property
+    def opening(self) -> bool:
+        """Whether some job is starting whose grant will be divided among children."""
+        phase = self.at.phase
+        return any(parent >= 0 and phase[parent] == _STARTING for parent in self._scopes)
 
     @property
     def has_families(self) -> bool:

@@ -186,7 +186,14 @@ PLANES: dict[str, dict[str, str]] = {
         ("scale.static-peak", "scale.reactive", "scale.threshold", "scale.asked"),
         "ganger.recipes.serving.scaling",
     ),
-    "tuning": {"tune.sha": "ganger.recipes.tuning.baselines"},
+    "tuning": {
+        **dict.fromkeys(
+            ("tune.random", "tune.grid", "tune.sha", "tune.hyperband", "tune.asha", "tune.bohb"),
+            "ganger.recipes.tuning.baselines",
+        ),
+        "tune.median": "ganger.recipes.tuning.median",
+        "tune.pbt": "ganger.recipes.tuning.population",
+    },
     "requests": {
         **dict.fromkeys(
             ("serve.no-batch", "serve.fixed-batch", "serve.triton", "serve.round-robin",

@@ -286,6 +286,8 @@ class Bear(Ask):
             try:
                 if facts.family is None:
                     raise BadInput("it was submitted without saying what its children are")
+                if self._wanted.copies is not None:
+                    raise BadInput("trials that begin as copies of others run in simulation only")
                 event = Accepted(row, spec, spawned=True)
                 refuse_unfit((event,), turn.kernel, len(turn.jobs))
                 number = next_child(turn, parent)

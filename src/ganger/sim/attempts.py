@@ -13,7 +13,7 @@ from ganger.core.events import AnyEvent, Failed, Finished, Progressed, Submitted
 from ganger.core.plan import Placement
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER
-from ganger.sim.evaluation import Evaluations
+from ganger.sim.evaluation import Evaluates, Evaluations
 from ganger.sim.pace import Pace
 from ganger.sim.physics import Physics
 from ganger.sim.rows import Rows
@@ -36,12 +36,18 @@ class Attempts:
     that begins from nothing begins its limit anew, as one that Slurm requeues does.
     """
 
-    def __init__(self, declared: Declared, duration: NDArray[np.int64], physics: Physics) -> None:
+    def __init__(
+        self,
+        declared: Declared,
+        duration: NDArray[np.int64],
+        physics: Physics,
+        evaluations: Evaluates | None = None,
+    ) -> None:
         self.now = 0
         self.physics, self.leaving = physics, physics.costs.finish
         self.rows = Rows()
         self.rows.extend(declared.n, total=duration[: declared.n])
-        self.evaluations = Evaluations(declared, physics.profiles)
+        self.evaluations = evaluations or Evaluations(declared, physics.profiles)
         self.heap: list[tuple[int, int, int, int]] = []
         self.instant: list[AnyEvent] = []
         """What has happened at this very instant, beside what the heap holds."""

@@ -28,6 +28,7 @@ class AsStated:
 
     def child(self, action: Spawn, kind: Kind, name: str) -> tuple[JobSpec, int]:
         """As the policy wants it. Raises BadInput for a trial of which nothing is known."""
+        _refuse_copies(action, name)
         if kind is Kind.TUNE and action.spec.estimate >= NEVER:
             raise BadInput(
                 f"nothing says what a trial of {action.spec.parent!r} is",
@@ -53,12 +54,23 @@ class FromCurves(AsStated):
 
     def child(self, action: Spawn, kind: Kind, name: str) -> tuple[JobSpec, int]:
         """The next configuration of that search. Raises BadInput if no profile is one."""
+        _refuse_copies(action, name)
         if kind is not Kind.TUNE or action.spec.model or not self._order:
             return super().child(action, kind, name)
         number = self._drawn.get(action.spec.parent, 0)
         self._drawn[action.spec.parent] = number + 1
         model = self._order[number % len(self._order)]
         return msgspec.structs.replace(action.spec, name=name, model=model), self._took[model]
+
+
+def _refuse_copies(action: Spawn, name: str) -> None:
+    """Raise BadInput for a trial that is to begin as a copy of another one."""
+    if action.copies is not None:
+        raise BadInput(
+            "profiles do not say how a copy of another trial goes on",
+            where=name,
+            mend="simulate an experiment on --curves (docs/tuning.md)",
+        )
 
 
 def born(

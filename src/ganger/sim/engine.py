@@ -43,6 +43,7 @@ from ganger.core.state.table import cells
 from ganger.core.units import NEVER
 from ganger.sim.attempts import FAIL, FINISH, PACE, SUSPENSION, TELL, Attempts
 from ganger.sim.children import AsStated, Searcher, born
+from ganger.sim.evaluation import Evaluates
 from ganger.sim.physics import Physics
 from ganger.sim.rows import Children, Outage, kept_run_time
 from ganger.sim.speeds import Speeds
@@ -58,7 +59,8 @@ class Simulator:
     """Runs declared jobs for their true `duration` (microseconds on the reference).
 
     What computes, and at what speed, is in `attempts`; where speeds change with more than a job's
-    own progress, `speeds` changes them.
+    own progress, `speeds` changes them. `evaluations`: what they report when, if their profiles do
+    not say it.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Simulator:
         duration: NDArray[np.int64],
         physics: Physics,
         outages: Iterable[Outage] = (),
+        evaluations: Evaluates | None = None,
     ) -> None:
         self.now = self._next = self.idle_wakes = 0
         self._n = n = declared.n
@@ -75,7 +78,7 @@ class Simulator:
         outages = sorted(outages)
         self._by_node = bool(outages) or physics.changing
         """Whether anything asks which jobs are on a node."""
-        self._attempts = Attempts(declared, duration, physics)
+        self._attempts = Attempts(declared, duration, physics, evaluations)
         self._speeds = Speeds(self._attempts) if physics.changing else None
         self._physics, self._costs, self._loading = physics, physics.costs, physics.costs.load
         self._uniform = physics.uniform and not physics.changing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import ceil, floor
+from typing import Protocol
 
 import numpy as np
 
@@ -13,6 +14,26 @@ from ganger.core.units import NEVER
 
 _NEAR = 1e-6
 """Evaluations: an instant is a whole number of microseconds, so they come by so much late."""
+
+
+class Evaluates(Protocol):
+    """When jobs evaluate their model, and what they then report."""
+
+    at: dict[int, int]
+    """By job the time of its next evaluation."""
+
+    def __bool__(self) -> bool:
+        """Whether anybody evaluates."""
+
+    def look(self, declared: Declared) -> None:
+        """Look at these columns from now on, which have grown."""
+
+    def file(self, job: int, share: float, total: int, did: float, rate: float, began: int) -> int:
+        """When a job evaluates next that has done `share` of its work, and had done `did` of
+        `total` when it began to compute at this `rate`; NEVER if it is done before."""
+
+    def tell(self, job: int, attempt: int, share: float) -> Evaluated:
+        """What a job finds that has done `share` of its work."""
 
 
 class Evaluations:

@@ -31,12 +31,19 @@ Examples:
   ganger simulate jobs.csv --cluster 8x8xV100 --recipe las --outages mtbf=30d,mttr=4h
   ganger simulate jobs.csv --cluster 9x4xV100+9x4xK80 -r gavel,afs --profiles models.toml
   ganger simulate requests.csv --models papers --cluster 1x4xT4 -r clipper,clockwork
+  ganger simulate experiment.toml --curves curves.csv -r tune.asha,tune.hyperband --seed 0-9
 """
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("trace", type=click.Path(path_type=Path), required=False)
-@click.option("--schema", is_flag=True, help="Print the JSON Schema of scenario files.")
+@click.option(
+    "--schema",
+    is_flag=False,
+    flag_value="scenario",
+    type=click.Choice(["scenario", "experiment"]),
+    help="Print the JSON Schema of scenario files, or of experiment files.",
+)
 @click.option(
     "--cluster",
     help="For example 8x8xV100, or a cluster file. Default: the cluster that the trace states.",
@@ -195,31 +202,57 @@ Examples:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the log of the run here, for `ganger replay`. Only for a single run.",
 )
+@click.option(
+    "--curves",
+    metavar="FILE|parametric:..",
+    help="What the trials of an experiment report: a curve table (docs/tuning.md), or a formula, "
+    "like parametric:epochs=81,noise=0.02.",
+)
+@click.option(
+    "--task", default="", metavar="NAME", help="Which task of --curves, where it has several."
+)
+@click.option(
+    "--per-trial",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write every trial of an experiment here, as CSV.",
+)
 @profiles_option
 @trace_options
 @output_options
 def simulate(
-    trace: Path | None, cluster: str | None, recipe: str, *, schema: bool, **options: Any
+    trace: Path | None, cluster: str | None, recipe: str, *, schema: str | None, **options: Any
 ) -> None:
     """Replay TRACE under one or more recipes and compare them.
 
     TRACE may also hold requests to models: with --models and without --requests, the GPUs of the
     cluster serve them (`ganger requests simulate` has more options for that). Or TRACE is a
-    scenario (docs/scenario-file.md), which says all but what is printed and written.
+    scenario (docs/scenario-file.md), which says all but what is printed and written; or an
+    experiment (docs/tuning.md): a search for hyper-parameters, on --curves.
 
     Several recipes, seeds and loads run in parallel processes. A job's time limit counts its run
     time over the attempts whose work is kept. An attempt that begins from nothing has the whole
     limit again. Means over jobs cover the jobs that finished under every recipe.
     """
-    if schema:
-        from ganger.workloads.scenario import document
-
-        click.echo(json.dumps(document.schema(), indent=2))
+    if schema is not None:
+        click.echo(json.dumps(_schema(schema), indent=2))
         return
     if trace is None:
         raise BadInput("which file?", where="TRACE", mend="name a trace, requests or a scenario")
+    from ganger.workloads.experiment.reading import is_experiment
     from ganger.workloads.scenario.reading import is_scenario
 
+    if is_experiment(trace):
+        from ganger.cli.lab.tuning import simulate_experiment
+
+        simulate_experiment(trace, recipe, {**options, "cluster": cluster})
+        return
+    for name in ("curves", "task", "per_trial"):
+        if options[name]:
+            raise BadInput(
+                "it is about the trials of an experiment",
+                where=f"--{name.replace('_', '-')}",
+                mend="leave it out, or name an experiment file",
+            )
     if is_scenario(trace):
         from ganger.cli.lab.serving.scenario import run_scenario
 
@@ -230,6 +263,13 @@ def simulate(
         serve_on_cluster(trace, cluster or missing_cluster(), recipe, options)
     else:
         simulate_jobs(trace, cluster, recipe, {**options, "traffic": _traffic(options)})
+
+
+def _schema(kind: str) -> dict[str, Any]:
+    from ganger.workloads.experiment import document as experiment
+    from ganger.workloads.scenario import document as scenario
+
+    return experiment.schema() if kind == "experiment" else scenario.schema()
 
 
 def simulate_jobs(trace: Path, cluster: str | None, recipe: str, options: dict[str, Any]) -> None:

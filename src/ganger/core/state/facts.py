@@ -46,12 +46,15 @@ class Curve:
             column.append((report.metrics or {}).get(name, math.nan))
         self.final = self.final or report.final
 
-    def at(self, epoch: float) -> float:
-        """The last value that was reported at `epoch` or before; NaN if there is none."""
-        value = math.nan
-        for when, each in zip(self.epochs, self.values, strict=True):
-            if when <= epoch:
-                value = each
+    def reached(self, epoch: float) -> float:
+        """The value of the first report at `epoch` or after; of the last one if none is that far;
+        NaN before the first. What a trial reported before it was set back does not count."""
+        value = self.values[-1] if self.values else math.nan
+        later = math.inf
+        for at in range(len(self.epochs) - 1, -1, -1):
+            if not epoch <= self.epochs[at] < later:
+                break
+            later, value = self.epochs[at], self.values[at]
         return value
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ganger.core.errors import InvariantError
 from ganger.core.events import EVALUATED, PROGRESSED, ROUTED, SERVED, Evaluated, Served, Unable
 from ganger.core.plan import SPAWNED_MAX, AskAt, Retire, Route, Spawn, Tune
+from ganger.core.spec import JobSpec
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared, Phase, refuse_unfit_child
 from ganger.core.state.reducer import Reducer
@@ -16,6 +17,8 @@ class Families(Reducer):
 
     def __init__(self, nodes: Nodes, declared: Declared) -> None:
         super().__init__(nodes, declared)
+        self._fits: dict[int, JobSpec] = {}
+        """By parent the last child that was asked for, which it can hold."""
         self._on |= {Evaluated: self._evaluated, Served: self._served_window, Unable: self._unable}
         self._do |= {
             Tune: self._tune,
@@ -70,7 +73,9 @@ class Families(Reducer):
             raise InvariantError(f"there is no live job {parent} to have children")
         if action.spec.parent != self.jobs.name(parent):
             raise InvariantError(f"a child of job {parent} names {action.spec.parent!r} as parent")
-        refuse_unfit_child(action.spec, self.jobs.spec(parent))
+        if self._fits.get(parent) is not action.spec:  # else it was looked at before
+            refuse_unfit_child(action.spec, self.jobs.spec(parent))
+            self._fits[parent] = action.spec
         asked = spawning.get(parent, 0) + action.n
         if not 0 < action.n <= asked <= SPAWNED_MAX:
             raise InvariantError(f"{asked} children of job {parent} are asked for at once")

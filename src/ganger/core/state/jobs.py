@@ -342,7 +342,8 @@ class Jobs(Declared):
         """Declare one job more while others run; returns its row."""
         job = super().append(spec, rows_by_name)
         self.first_start[job] = self.finished[job] = -1
-        self.within[job] = self.granted_by(np.array([job]))[0]
+        parent = self.parent[job]
+        self.within[job] = parent if parent >= 0 and self.kind[parent] == Kind.TUNE else -1
         return job
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from ganger.core.spec import ClusterSpec, GpuType, JobSpec, NodeSpec, Role, Shape, TenantSpec
 from ganger.core.state.jobs import declare
 from ganger.core.units import MINUTE, NEVER, SECOND
+from ganger.lab.docs import tuning_pages
 from ganger.lab.docs.scaling_pages import chart, scaled, scaling_example
 from ganger.lab.docs.serving_pages import drawing, drawn, example, played
 from ganger.lab.report.drawing import draw
@@ -73,6 +74,15 @@ Recipes that batch requests to models, as `ganger recipes --plane requests` list
 | recipe | year | improves | must know | what it does |
 |:---|---:|:---|:---|:---|
 """
+TRIALS = """
+## Over the trials of a search
+
+Recipes that decide which trials of a search for hyper-parameters go on, as `ganger recipes --plane
+tuning` lists them ([tuning](../tuning.md)), each with what it does with another small example.
+
+| recipe | year | improves | must know | what it does |
+|:---|---:|:---|:---|:---|
+"""
 SERVICES = """
 ## Over services
 
@@ -121,19 +131,21 @@ def write_pages(folder: Path) -> int:
 
 def pages(names: list[str] | None = None) -> Iterator[tuple[str, str]]:
     """File names and texts: for every recipe (of `names`) a page and a picture; then the index."""
-    drawn_planes = [*recipes(), *recipes("requests"), *recipes("serving")]
-    for name in drawn_planes if names is None else names:
+    planes = ("training", "requests", "serving", "tuning")
+    every = [name for plane in planes for name in recipes(plane)]
+    for name in every if names is None else names:
         recipe = find(name)
         yield f"{name}.md", page(recipe)
         if recipe.plane == "training":
             yield f"{name}.svg", draw(schedule(name), HORIZON)
         elif recipe.plane == "serving":
             yield f"{name}.svg", chart(scaled(name))
-        elif drawn(name):
+        elif recipe.plane == "requests" and drawn(name):
             yield f"{name}.svg", drawing(played(name))
     lines = "".join(_line(find(name)) for name in recipes())
-    requests, services = ("".join(map(_short, recipes(plane))) for plane in ("requests", "serving"))
-    yield "README.md", HEAD + lines + REQUESTS + requests + SERVICES + services
+    for plane, begins in (("requests", REQUESTS), ("serving", SERVICES), ("tuning", TRIALS)):
+        lines += begins + "".join(map(_short, recipes(plane)))
+    yield "README.md", HEAD + lines
 
 
 def _short(name: str) -> str:
@@ -163,8 +175,12 @@ def _line(recipe: Recipe) -> str:
 
 def page(recipe: Recipe) -> str:
     """One recipe as a page of Markdown."""
-    examples = {"training": _on_jobs, "serving": scaling_example}
-    shown = examples.get(recipe.plane, example)(recipe)
+    examples = {
+        "training": _on_jobs,
+        "requests": example,
+        "serving": scaling_example,
+        "tuning": tuning_pages.example,
+    }
     parts = [
         f"# {recipe.name}",
         f"*{recipe.paper}.*",
@@ -172,7 +188,7 @@ def page(recipe: Recipe) -> str:
         recipe.doc,
         _facts(recipe),
         _parameters(recipe),
-        shown,
+        examples[recipe.plane](recipe),
         "[All recipes](README.md)",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -46,6 +46,19 @@ class OwnPolicy:
         self._policy, self._path = policy, path
         self.where = f"{path}: {called}"
         self.name: str = getattr(policy, "name", "") or called
+        self.orders: tuple[type, ...] = tuple(getattr(policy, "orders", ()))
+
+    def over(self, view: View, memory: Any) -> bool:
+        """Whether its search is over. Raises BadInput for one that asks for trials and cannot say
+        it."""
+        try:
+            return bool(self._policy.over(view, memory))  # type: ignore[attr-defined]
+        except (AttributeError, TypeError, ValueError, LookupError) as error:
+            raise BadInput(
+                f"over raised {in_a_line(error)}",
+                where=f"{self.where}{self._line(error)}",
+                mend="define over(view, memory), which says whether the search has ended",
+            ) from error
 
     def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
         """What the policy decides. Raises BadInput for all that it does wrong."""

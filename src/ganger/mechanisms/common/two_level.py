@@ -10,10 +10,12 @@ import msgspec
 from ganger.core.events import QUEUED, STARTED
 from ganger.core.plan import Plan, Resize, Spawn, Start, Stop
 from ganger.core.protocols import Policy, revived
+from ganger.core.spec import Kind
 from ganger.core.state.jobs import Phase
 from ganger.core.view import View
 
 _FINISHED = int(Phase.FINISHED)
+_TUNE = int(Kind.TUNE)
 
 
 class Search(Policy, Protocol):
@@ -82,12 +84,22 @@ class TwoLevel:
             if view.draft.holds(parent) is not None:
                 view.draft.retire(parent)
                 view.forget()  # the outer policy is not told that one of its jobs goes
-        until = own.until | QUEUED | STARTED  # a child comes, or a parent holds what it was given
+        until = own.until | QUEUED  # a child comes
+        if _some_start(view, own):
+            until |= STARTED  # a parent will hold what it was given
         for plan in plans:
             until |= plan.until
         wake = min(plan.wake for plan in (own, *plans))
         reasons = [*own.reasons, *(reason for plan in plans for reason in plan.reasons)]
         return view.draft.plan(reasons, wake, until), TwoLevelMemory(outer, inside)
+
+
+def _some_start(view: View, plan: Plan) -> bool:
+    """Whether some job whose grant is divided is about to hold it."""
+    kind = view.at.kind
+    return view.opening or any(
+        isinstance(action, Start | Resize) and kind[action.job] == _TUNE for action in plan.actions
+    )
 
 
 def draw(view: View, plan: Plan) -> None:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Annotated, TypeAlias
 
 from ganger.core.protocols import Policy
-from ganger.mechanisms.tuning.halving import Mode, SuccessiveHalving
+from ganger.mechanisms.tuning.asynchronous import Promote, StopBelow
+from ganger.mechanisms.tuning.brackets import Hyperband
+from ganger.mechanisms.tuning.halving import ENDLESS, SuccessiveHalving
+from ganger.mechanisms.tuning.racing import Racing, Rungs, ToTheEnd
+from ganger.mechanisms.tuning.trials import Mode
 from ganger.recipes.parameters import Within
 from ganger.recipes.registry import Count, Paper, Positive, recipe
 
 Eta: TypeAlias = Annotated[int, Within(2, 100)]
 """One in so many goes on."""
+Epochs: TypeAlias = Positive | None
+"""The most that a trial trains; None: to its own end."""
 
+RANDOM = Paper(
+    "Random Search for Hyper-Parameter Optimization",
+    "Bergstra and Bengio",
+    "JMLR",
+    2012,
+    "best metric",
+)
 HALVING = Paper(
     "Non-stochastic Best Arm Identification and Hyperparameter Optimization",
     "Jamieson and Talwalkar",
@@ -19,16 +33,142 @@ HALVING = Paper(
     2016,
     "best metric",
 )
+HYPERBAND = Paper(
+    "Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization",
+    "Li et al.",
+    "JMLR",
+    2018,
+    "best metric",
+)
+ASHA = Paper(
+    "A System for Massively Parallel Hyperparameter Tuning",
+    "Li et al.",
+    "MLSys",
+    2020,
+    "best metric",
+)
+
+
+BOHB = Paper(
+    "BOHB: Robust and Efficient Hyperparameter Optimization at Scale",
+    "Falkner et al.",
+    "ICML",
+    2018,
+    "best metric",
+)
+
+
+class Variant(Enum):
+    """What asynchronous halving does with a trial at a rung."""
+
+    STOP = "stop"
+    PROMOTE = "promote"
+
+
+def _to_the_end(
+    name: str, trials: int, epochs: float | None, mode: Mode, gpus: int, searcher: str
+) -> Policy:
+    return Racing(name, ToTheEnd(epochs or ENDLESS), trials, mode, gpus, searcher)
+
+
+@recipe(RANDOM, name="tune.random")
+def random(
+    trials: Count = 27, epochs: Epochs = None, mode: Mode = Mode.MIN, gpus: Count = 1
+) -> Policy:
+    """Every trial trains to its end, or for `epochs`, and none is stopped before. The searcher is
+    random unless another is named.
+
+    As many run as the search has room for, each on `gpus` GPUs, until there were `trials`.
+    """
+    return _to_the_end("tune.random", trials, epochs, mode, gpus, "")
+
+
+@recipe(RANDOM, name="tune.grid")
+def grid(
+    trials: Count = 27, epochs: Epochs = None, mode: Mode = Mode.MIN, gpus: Count = 1
+) -> Policy:
+    """As `tune.random`, over a grid: every combination of the values of each parameter once, the
+    last parameter fastest. `trials` is the most that are tried.
+    """
+    return _to_the_end("tune.grid", trials, epochs, mode, gpus, "grid")
 
 
 @recipe(HALVING, name="tune.sha")
 def sha(
-    trials: Count = 27, eta: Eta = 3, first: Positive = 1.0, mode: Mode = Mode.MIN, gpus: Count = 1
+    trials: Count = 27,
+    eta: Eta = 3,
+    first: Positive = 1.0,
+    epochs: Epochs = None,
+    mode: Mode = Mode.MIN,
+    gpus: Count = 1,
 ) -> Policy:
     """Successive halving: all trials train for `first` epochs, the best one in `eta` goes on to
-    `eta` times as many, and so on; the last one trains to its end.
+    `eta` times as many, and so on; the last one trains to its end. None trains for more than
+    `epochs`.
 
     A search with fewer children than `trials` gets as many more, each on `gpus` GPUs. `mode`:
     whether a reported loss should be small, or an accuracy large.
     """
-    return SuccessiveHalving("tune.sha", trials, eta, first, mode, gpus)
+    return SuccessiveHalving("tune.sha", trials, eta, first, mode, gpus, epochs or ENDLESS)
+
+
+@recipe(HYPERBAND, name="tune.hyperband")
+def hyperband(
+    epochs: Positive = 81.0,
+    eta: Eta = 3,
+    first: Positive = 1.0,
+    rounds: Count = 1,
+    mode: Mode = Mode.MIN,
+    gpus: Count = 1,
+) -> Policy:
+    """Successive halving in brackets, one after the other: the first starts the most trials with
+    the fewest epochs, the last few trials with all `epochs`, and all cost about the same.
+
+    With R = `epochs` / `first`, s falls from the logarithm of R to the base `eta`, rounded down, to
+    0. Bracket s starts ceil((s_max + 1) / (s + 1) x `eta`^s) trials, which are judged first after
+    `epochs` / `eta`^s. All brackets are run `rounds` times.
+    """
+    return Hyperband("tune.hyperband", epochs, eta, first, rounds, mode, gpus)
+
+
+@recipe(ASHA, name="tune.asha")
+def asha(
+    trials: Count = 27,
+    eta: Eta = 3,
+    first: Positive = 1.0,
+    epochs: Positive = 81.0,
+    variant: Variant = Variant.STOP,
+    beyond: bool = False,
+    mode: Mode = Mode.MIN,
+    gpus: Count = 1,
+) -> Policy:
+    """Successive halving without waiting. Trials are judged after `first`, `eta` x `first`, ...
+    epochs by those that were there before them, and after `epochs` they are over.
+
+    `stop`: a trial goes on at once if it is among the best one in `eta` (rounded up) so far, and
+    ends otherwise. `promote`: it is set aside; where there is room, the best trial of the highest
+    rung goes on, if it is among the best one in `eta` (rounded down) and no more than these have
+    gone on; else a new trial starts. With `beyond`, as in algorithm 2 of the paper, a good trial
+    that comes late goes on even if as many worse ones have gone on before.
+    """
+    rungs = Rungs(first, eta, epochs)
+    judge = Promote(rungs, beyond) if variant is Variant.PROMOTE else StopBelow(rungs)
+    return Racing("tune.asha", judge, trials, mode, gpus)
+
+
+@recipe(BOHB, name="tune.bohb")
+def bohb(
+    epochs: Positive = 81.0,
+    eta: Eta = 3,
+    first: Positive = 1.0,
+    rounds: Count = 1,
+    mode: Mode = Mode.MIN,
+    gpus: Count = 1,
+) -> Policy:
+    """The brackets of `tune.hyperband`, whose trials are not drawn at random: the searcher `kde`
+    proposes what resembles the good configurations so far more than the bad ones.
+
+    Each trial is asked for when there is room for it, so that the searcher has heard of those
+    before it.
+    """
+    return Hyperband("tune.bohb", epochs, eta, first, rounds, mode, gpus, "kde")

@@ -15,7 +15,7 @@ from ganger.core.spec import Kind
 from ganger.core.state.jobs import Phase
 from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel
-from ganger.mechanisms.tuning.halving import Mode
+from ganger.mechanisms.tuning.trials import Mode
 from ganger.service.daemon import Daemon
 from ganger.service.durable.recovery import guard_of
 from ganger.service.durable.reported import last_reports

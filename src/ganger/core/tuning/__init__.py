@@ -1,0 +1,1 @@
+"""What a search for hyper-parameters is made of: the space, its points, and who proposes them."""

@@ -1,0 +1,21 @@
+"""Who proposes the configurations of trials. It is not the recipe, which judges and divides."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ganger.core.tuning.space import Point
+
+
+class Searcher(Protocol):
+    """Proposes points of a space. Outside of decisions: what it proposes comes as Accepted trials,
+    so that a log replays without it."""
+
+    def ask(self) -> Point:
+        """The next point."""
+        ...
+
+    def tell(self, point: Point, epoch: float, badness: float) -> None:
+        """A trial of `point` reported after `epoch` epochs; the less bad the better, NaN: it broke
+        down."""
+        ...

@@ -1,0 +1,107 @@
+"""From the words of a user to the recipe of a search, which gets what the experiment says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+from ganger.core.errors import BadInput
+from ganger.lab.simulating.policies import load_policy
+from ganger.mechanisms.common.two_level import Search, searches
+from ganger.mechanisms.tuning.trials import Mode
+from ganger.recipes import registry
+from ganger.workloads.experiment.reading import Experiment
+
+TRIALS_MAX: Final = 10_000
+"""The most trials of a search that only a budget or a deadline ends."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A recipe that is not made yet, or a user's own class, and the searcher for it."""
+
+    recipe: str
+    arguments: dict[str, Any]
+    searcher: str
+    own: Search | None = None
+
+    @property
+    def policy(self) -> Search:
+        """The recipe, made. Raises BadInput."""
+        if self.own is not None:
+            return self.own
+        return cast("Search", registry.find(self.recipe).make(**self.arguments))
+
+    def settled(self, count: int | None, longest: float, experiment: Experiment) -> Chosen:
+        """The same, which knows how many configurations there are (None: as many as are wanted),
+        and after how many epochs curves end. Raises BadInput if it wants more configurations, or if
+        nothing would end it."""
+        if self.own is not None:
+            return self
+        arguments, document = dict(self.arguments), experiment.document
+        known = registry.find(self.recipe).parameters
+        if "epochs" in known and "epochs" not in arguments:
+            arguments["epochs"] = float(document.epochs or longest)
+        if "trials" in known and "trials" not in arguments:
+            wanted = document.trials
+            if wanted is None and count is None and not _limited(experiment):
+                raise BadInput(
+                    "nothing would end the search",
+                    where=f"{experiment.where}: trials",
+                    mend="say how many, or give a budget or a deadline",
+                )
+            available = TRIALS_MAX if count is None else min(count, TRIALS_MAX)
+            arguments["trials"] = available if wanted is None else min(wanted, available)
+        final = replace(self, arguments=arguments)
+        wants = getattr(final.policy, "trials", 0)
+        if count is not None and wants > count:
+            raise BadInput(
+                f"{self.recipe} starts {wants} trials, and there are {count} configurations",
+                where="recipe",
+                mend="use a larger table or space, or other parameters of the recipe",
+            )
+        return final
+
+
+def _limited(experiment: Experiment) -> bool:
+    budget = experiment.document.budget
+    given = (experiment.document.deadline, budget.epochs, budget.gpu_hours, budget.money)
+    return any(each is not None for each in given)
+
+
+def chosen(recipe: str, experiment: Experiment) -> Chosen:
+    """The recipe of that name, or a user's own class, with what the experiment says about its
+    metric, its resources and its searcher. Raises BadInput."""
+    document = experiment.document
+    if recipe.partition(":")[0].endswith(".py"):
+        own = load_policy(recipe)
+        if not searches(own):
+            raise BadInput(
+                "it asks for no trials",
+                where=recipe,
+                mend="set `orders = (Spawn,)`, and define `over`",
+            )
+        return Chosen(recipe, {}, document.searcher or "random", cast("Search", own))
+    named, arguments = registry.parse(recipe)
+    if named.plane != "tuning":
+        raise BadInput(
+            f"{named.name} does not decide over the trials of a search",
+            where="recipe",
+            mend="see `ganger recipes --plane tuning`",
+        )
+    said = {"mode": Mode(document.mode), "gpus": document.resources.gpus}
+    for name, value in said.items():
+        if arguments.setdefault(name, value) != value:
+            raise BadInput(
+                "the experiment says otherwise",
+                where=f"{named.name}({name})",
+                mend="leave it out of the recipe",
+            )
+    needs = getattr(named.make(**arguments), "searcher", "")
+    if needs and document.searcher not in (None, needs):
+        raise BadInput(
+            f"{named.name} goes with the searcher {needs!r}",
+            where=f"{experiment.where}: searcher",
+            mend="leave it out, or use another recipe",
+        )
+    return Chosen(named.name, arguments, needs or document.searcher or "random")

@@ -1,0 +1,265 @@
+"""What became of a search: its figures, and a row for each trial."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from ganger.core.kernel import Kernel
+from ganger.core.tuning.space import Point, Value
+from ganger.core.units import NEVER, SECOND
+from ganger.lab.tuning.draws import Configurations
+from ganger.mechanisms.tuning.limits import HOUR, Limits
+from ganger.sim.reports import CurveReports
+from ganger.workloads.experiment.reading import Experiment
+
+if TYPE_CHECKING:
+    from ganger.lab.tuning.run import Place
+
+_SEARCH: Final = 0
+"""The row of the search; those after it are its trials."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one trial did. Times in seconds since the search began; `state`: complete (it has
+    trained as long as its curve is), stopped, diverged, or waiting (it never ran)."""
+
+    number: int
+    configuration: str
+    point: Point
+    state: str
+    started_seconds: float
+    ended_seconds: float
+    epochs: float
+    reports: int
+    best: float
+    last: float
+    gpu_hours: float
+
+
+@dataclass(frozen=True)
+class TuningRun:
+    """One search that is over."""
+
+    experiment: str
+    recipe: str
+    seed: int
+    metric: str
+    mode: str
+    cluster: str
+    metrics: dict[str, Any]
+    trials: list[Trial]
+    best_by_time: list[tuple[float, float]]
+    """When the best value found changed (seconds), and what it was from then on."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "experiment": self.experiment,
+            "recipe": self.recipe,
+            "seed": self.seed,
+            "metric": self.metric,
+            "mode": self.mode,
+            "cluster": self.cluster,
+            "metrics": self.metrics,
+        }
+
+
+def result_of(
+    recipe: str,
+    seed: int,
+    experiment: Experiment,
+    configurations: Configurations,
+    kernel: Kernel,
+    reports: CurveReports,
+    limits: Limits,
+    place: Place,
+    cpu_seconds: float,
+) -> TuningRun:
+    """The figures of a run."""
+    document = experiment.document
+    sign = 1.0 if document.mode == "min" else -1.0
+    trials = _trials(kernel, configurations, reports, sign)
+    steps = _best_by_time(reports, sign)
+    jobs, kept = kernel.jobs, reports.kept
+    begun, ended = int(jobs.first_start[_SEARCH]), int(jobs.finished[_SEARCH])
+    seconds = (ended - begun) / SECOND
+    gpu_hours = float(jobs.held[_SEARCH]) / HOUR
+    prices = dict(limits.prices)
+    cost = gpu_hours * _price(kernel, prices) if prices else None
+    epochs = float(sum(trial.epochs for trial in trials))
+    best = steps[-1] if steps else (math.nan, math.nan)
+    winner = _winner(trials, best[1])
+    stop = place.costs.checkpoint
+    metrics: dict[str, Any] = {
+        "trials": sum(trial.state != "waiting" for trial in trials),
+        "trials_complete": sum(trial.state == "complete" for trial in trials),
+        "trials_stopped": sum(trial.state == "stopped" for trial in trials),
+        "trials_diverged": sum(trial.state == "diverged" for trial in trials),
+        "reports": len(kept),
+        "epochs": epochs,
+        "best": _number(best[1]),
+        "best_at_seconds": _number(best[0]),
+        "best_configuration": winner.configuration if winner else None,
+        "best_point": winner.point if winner else None,
+        "seconds": seconds,
+        "gpu_hours": gpu_hours,
+        "trial_gpu_hours": float(sum(trial.gpu_hours for trial in trials)),
+        "cost": cost,
+        "deadline_kept": None
+        if limits.deadline >= NEVER
+        else ended - int(jobs.submitted[_SEARCH]) <= limits.deadline + stop,
+        "budget_kept": _budget_kept(limits, epochs, gpu_hours, cost, kernel, stop),
+        "simulation": {
+            "events": kernel.events,
+            "decisions": kernel.decisions,
+            "cpu_seconds": cpu_seconds,
+            "reports_per_cpu_second": len(kept) / cpu_seconds if cpu_seconds else None,
+        },
+    }
+    return TuningRun(
+        document.name,
+        recipe,
+        seed,
+        document.metric,
+        document.mode,
+        place.cluster.name,
+        metrics,
+        trials,
+        steps,
+    )
+
+
+def _trials(
+    kernel: Kernel, configurations: Configurations, reports: CurveReports, sign: float
+) -> list[Trial]:
+    jobs, kept = kernel.jobs, reports.kept
+    of = np.frombuffer(kept.job, np.int64) if len(kept) else np.empty(0, np.int64)
+    order = np.argsort(of, kind="stable")
+    values = np.array(kept.value)[order]
+    epochs = np.array(kept.epoch)[order]
+    starts = np.searchsorted(of[order], np.arange(jobs.n + 1))
+    begun = int(jobs.first_start[_SEARCH])
+    trials = []
+    for job in range(_SEARCH + 1, jobs.n):
+        mine = slice(int(starts[job]), int(starts[job + 1]))
+        own = values[mine]
+        numbers = own[~np.isnan(own)]
+        complete = len(own) and epochs[mine][-1] >= reports.last_epoch(job)
+        if jobs.first_start[job] < 0:
+            state = "waiting"
+        elif len(own) and math.isnan(own[-1]):
+            state = "diverged"
+        else:
+            state = "complete" if complete else "stopped"
+        best = float(sign * (sign * numbers).min()) if len(numbers) else math.nan
+        trials.append(
+            Trial(
+                number=job - _SEARCH - 1,
+                configuration=configurations.curves.label(configurations.rows[job]),
+                point=configurations.point(job),
+                state=state,
+                started_seconds=_moment(int(jobs.first_start[job]), begun),
+                ended_seconds=_moment(int(jobs.finished[job]), begun),
+                epochs=float(epochs[mine].max()) if len(own) else 0.0,
+                reports=len(own),
+                best=best,
+                last=float(own[-1]) if len(own) else math.nan,
+                gpu_hours=float(jobs.served[job]) / HOUR,
+            )
+        )
+    return trials
+
+
+def _moment(at: int, begun: int) -> float:
+    return (at - begun) / SECOND if at >= 0 else math.nan
+
+
+def _best_by_time(reports: CurveReports, sign: float) -> list[tuple[float, float]]:
+    """When something better was reported than ever before, and how good it was."""
+    kept = reports.kept
+    if not len(kept):
+        return []
+    bad = np.array(kept.value) * sign
+    bad[np.isnan(bad)] = math.inf
+    lowest = np.minimum.accumulate(bad)
+    better = np.flatnonzero(lowest < np.r_[math.inf, lowest[:-1]])
+    return [(kept.at[at] / SECOND, float(sign * lowest[at])) for at in better.tolist()]
+
+
+def _winner(trials: list[Trial], best: float) -> Trial | None:
+    return next((trial for trial in trials if trial.best == best), None)
+
+
+def _price(kernel: Kernel, prices: dict[str, float]) -> float:
+    """Money per GPU-hour, the mean over the GPUs of the cluster."""
+    nodes = kernel.nodes
+    gpus = nodes.gpus[: nodes.n]
+    each = [prices.get(nodes.types[code], 0.0) for code in nodes.gpu_type[: nodes.n].tolist()]
+    return float(np.dot(gpus, each) / max(int(gpus.sum()), 1))
+
+
+def _budget_kept(
+    limits: Limits,
+    epochs: float,
+    gpu_hours: float,
+    cost: float | None,
+    kernel: Kernel,
+    stop: int,
+) -> bool | None:
+    """Whether no budget was exceeded by more than a stop; None where there is none."""
+    saving = int(kernel.jobs.gpus[_SEARCH]) * stop / HOUR
+    rate = cost / gpu_hours if cost is not None and gpu_hours else 0.0
+    kept = [
+        used <= limit + allowed + 1e-9 * limit
+        for used, limit, allowed in (
+            (epochs, limits.epochs, 0.0),
+            (gpu_hours, limits.gpu_hours, saving),
+            (cost or 0.0, limits.money, saving * rate),
+        )
+        if limit < NEVER
+    ]
+    return all(kept) if kept else None
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+COLUMNS: Final = (
+    "trial",
+    "configuration",
+    "state",
+    "started_seconds",
+    "ended_seconds",
+    "epochs",
+    "reports",
+    "best",
+    "last",
+    "gpu_hours",
+)
+
+
+def per_trial(runs: list[TuningRun]) -> str:
+    """All trials of these runs as CSV: recipe and seed, the figures, then the parameters."""
+    names = list(dict.fromkeys(name for run in runs for t in run.trials for name in t.point))
+    stream = io.StringIO()
+    rows = csv.writer(stream, lineterminator="\n")
+    rows.writerow(["recipe", "seed", *COLUMNS, *names])
+    for run in runs:
+        for trial in run.trials:
+            figures: list[Value] = [trial.number, trial.configuration, trial.state]
+            figures += [_cell(getattr(trial, name)) for name in COLUMNS[3:]]
+            point = [trial.point.get(name, "") for name in names]
+            rows.writerow([run.recipe, run.seed, *figures, *point])
+    return stream.getvalue()
+
+
+def _cell(value: float) -> Value:
+    return "" if math.isnan(value) else value

@@ -1,0 +1,182 @@
+"""One search over curves: the experiment, a recipe and a seed become a run with its figures."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ganger.core.errors import BadInput, InvariantError
+from ganger.core.kernel import Kernel
+from ganger.core.protocols import Journal
+from ganger.core.spec import ClusterSpec, JobSpec, Kind, NodeSpec, Role, Shape
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Declared, declare
+from ganger.core.units import NEVER, SECOND
+from ganger.lab.simulating.policies import blame
+from ganger.lab.tuning.draws import Configurations
+from ganger.lab.tuning.recipes import Chosen, chosen
+from ganger.lab.tuning.result import TuningRun, result_of
+from ganger.mechanisms.common.two_level import TwoLevel
+from ganger.mechanisms.tuning.limits import HOUR, Limited, Limits
+from ganger.recipes import registry
+from ganger.sim.engine import Simulator
+from ganger.sim.physics import Costs, Physics
+from ganger.sim.reports import CurveReports, FromDraws
+from ganger.workloads.curves.parametric import Formula
+from ganger.workloads.curves.table import CurveTable
+from ganger.workloads.experiment.reading import Experiment
+
+_NODE_GPUS = 8
+
+
+@dataclass(frozen=True)
+class Place:
+    """What searches run on: the cluster, and what starting and stopping costs."""
+
+    cluster: ClusterSpec
+    costs: Costs = field(default_factory=Costs)
+    validate: bool = False
+
+
+def own_cluster(experiment: Experiment) -> ClusterSpec:
+    """Just the GPUs that an experiment asks for, in nodes of up to 8."""
+    asked = experiment.document.parallelism * experiment.document.resources.gpus
+    types = experiment.document.resources.gpu_types
+    kind = types[0] if types else "GPU"
+    whole, rest = divmod(asked, _NODE_GPUS)
+    nodes = [NodeSpec(count=whole, gpus=_NODE_GPUS, gpu_type=kind)] if whole else []
+    nodes += [NodeSpec(gpus=rest, gpu_type=kind)] if rest else []
+    return ClusterSpec(tuple(nodes), name=f"{asked} GPUs")
+
+
+def run_experiment(
+    experiment: Experiment,
+    source: CurveTable | Formula,
+    recipe: str,
+    seed: int,
+    place: Place | None = None,
+    *,
+    journal: Callable[[Kernel], Journal] | None = None,
+) -> TuningRun:
+    """Simulate a search. Raises BadInput for what the user can mend, also for a search that no
+    trial of which could report before a limit is reached."""
+    place = place or Place(own_cluster(experiment))
+    document = experiment.document
+    configurations, choice = _chosen(experiment, source, recipe, seed)
+    metrics = configurations.curves.metrics
+    if document.metric not in metrics:
+        raise BadInput(
+            f"the curves have no metric {document.metric!r}",
+            where=f"{experiment.where}: metric",
+            mend=f"they have {', '.join(metrics)}",
+        )
+    nodes = Nodes(place.cluster.check())
+    limits = limits_of(experiment, place.cluster)
+    search = _search(experiment, place.cluster)
+    refuse_infeasible(experiment, configurations, limits)
+    policy = Limited(choice.policy, limits) if limits else choice.policy
+    reports = CurveReports(document.metric, metrics)
+    if configurations.searcher is not None:
+        sign = 1.0 if document.mode == "min" else -1.0
+        reports.heard = lambda job, epoch, value: configurations.tell(job, epoch, sign * value)
+    kernel = Kernel(
+        nodes,
+        search,
+        TwoLevel(registry.make("fifo"), policy),
+        seed=seed,
+        validate=place.validate,
+    )
+    if journal is not None:
+        kernel.journal = journal(kernel)
+    physics = Physics(nodes, costs=place.costs)
+    engine = Simulator(search, np.array([NEVER]), physics, evaluations=reports)
+    engine.searcher = FromDraws(configurations, reports, search.n)
+    started = time.process_time()
+    try:
+        kernel.run(engine)
+    except InvariantError as error:
+        raise blame(choice.policy, error) from error
+    cpu_seconds = time.process_time() - started
+    return result_of(
+        recipe, seed, experiment, configurations, kernel, reports, limits, place, cpu_seconds
+    )
+
+
+def refuse_infeasible(
+    experiment: Experiment, configurations: Configurations, limits: Limits
+) -> None:
+    """Raise BadInput for a limit that is reached before any trial could report."""
+    first = configurations.first_report()
+    if first is None:
+        return
+    epoch, at = first
+    gpus = experiment.document.parallelism * experiment.document.resources.gpus
+    hours = gpus * at / HOUR
+    cheapest = min((price for _, price in limits.prices), default=0.0)
+    for name, limit, needs, unit in (
+        ("deadline", limits.deadline / SECOND, at / SECOND, "s"),
+        ("budget: epochs", limits.epochs, epoch, "epochs"),
+        ("budget: gpu_hours", limits.gpu_hours, hours, "GPU-hours"),
+        ("budget: money", limits.money, hours * cheapest, ""),
+    ):
+        if limit < needs:
+            raise BadInput(
+                f"no trial reports before {needs:.4g} {unit}".rstrip(),
+                where=f"{experiment.where}: {name}",
+                mend="allow more, or fewer trials at once",
+            )
+
+
+def _chosen(
+    experiment: Experiment, source: CurveTable | Formula, recipe: str, seed: int
+) -> tuple[Configurations, Chosen]:
+    """The configurations that there are, and the recipe, which knows how many."""
+    choice = chosen(recipe, experiment)
+    configurations = Configurations(
+        source, experiment.space, experiment.points, choice.searcher, seed
+    )
+    longest = source.epochs if isinstance(source, Formula) else float(source.epochs.max())
+    return configurations, choice.settled(configurations.count, longest, experiment)
+
+
+def _search(experiment: Experiment, cluster: ClusterSpec) -> Declared:
+    """The search as the only job. Raises BadInput if the cluster is too small for it."""
+    document = experiment.document
+    asked = document.parallelism * document.resources.gpus
+    types = document.resources.gpu_types
+    has = sum(
+        node.count * node.gpus for node in cluster.nodes if not types or node.gpu_type in types
+    )
+    if asked > has:
+        raise BadInput(
+            f"{document.parallelism} trials at once need {asked} GPUs, and the cluster has {has}",
+            where=f"{experiment.where}: parallelism",
+            mend="set it lower, or give a larger --cluster",
+        )
+    shape = Shape((Role(size=asked),), tuple(types))
+    return declare(
+        [JobSpec(name=document.name, kind=Kind.TUNE, shape=shape, tenant=document.tenant)]
+    )
+
+
+def limits_of(experiment: Experiment, cluster: ClusterSpec) -> Limits:
+    """The deadline and the budget. Raises BadInput for money where nothing has a price."""
+    budget = experiment.document.budget
+    prices = tuple((each.name, each.price) for each in cluster.gpu_types if each.price > 0)
+    used = {node.gpu_type for node in cluster.nodes if node.gpus}
+    if budget.money is not None and not used <= {name for name, _ in prices}:
+        raise BadInput(
+            "the GPUs of the cluster have no price",
+            where=f"{experiment.where}: budget: money",
+            mend="give --cluster a file in which each GPU type has a price",
+        )
+    given: dict[str, Any] = {
+        name: value
+        for name in ("epochs", "gpu_hours", "money")
+        if (value := getattr(budget, name)) is not None
+    }
+    return replace(Limits(experiment.deadline, prices=prices), **given)

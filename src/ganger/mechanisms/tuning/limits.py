@@ -1,0 +1,155 @@
+"""Budget and deadline of a search, whatever its recipe: when one is reached, the search ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import floor
+from typing import Any, Final
+
+import msgspec
+
+from ganger.core.plan import AskAt, Plan, Spawn, Start
+from ganger.core.protocols import revived
+from ganger.core.units import NEVER, SECOND
+from ganger.core.view import View
+from ganger.mechanisms.common.two_level import Search
+
+HOUR: Final = 3600 * SECOND
+_LEAST: Final = 1e-9
+"""Epochs: a trial is asked at its next report."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that a search may take. `deadline`: microseconds since it was submitted. `epochs`:
+    of all its trials together. `gpu_hours`: what it holds, whether its trials use that or not.
+    `money`: for these, at `prices` by GPU type, in money per GPU-hour."""
+
+    deadline: int = NEVER
+    epochs: float = float(NEVER)
+    gpu_hours: float = float(NEVER)
+    money: float = float(NEVER)
+    prices: tuple[tuple[str, float], ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        budget = min(self.epochs, self.gpu_hours, self.money)
+        return self.deadline < NEVER or budget < float(NEVER)
+
+
+class LimitedMemory(msgspec.Struct, frozen=True):
+    """What the recipe keeps, what each trial has trained (only if epochs are limited), what had
+    been paid by `at`, and whether a limit was reached."""
+
+    inner: Any = None
+    trained: dict[int, float] = {}
+    paid: float = 0.0
+    at: int = 0
+    rate: float = 0.0
+    """Money per microsecond since `at`."""
+    over: bool = False
+
+
+@dataclass(frozen=True)
+class Limited:
+    """`inner`, until a limit is reached: then all trials end, and the search with them.
+
+    Time and money are reached to the microsecond. Epochs count once they are reported: the search
+    ends with the report that reaches the limit, and what others have trained since their last one
+    is not counted.
+    """
+
+    inner: Search
+    limits: Limits
+
+    @property
+    def name(self) -> str:
+        """The recipe's."""
+        return self.inner.name
+
+    @property
+    def orders(self) -> tuple[type, ...]:
+        """The actions beside starts and stops that it uses."""
+        return (Spawn,)
+
+    def decide(self, view: View, memory: LimitedMemory | None) -> tuple[Plan, LimitedMemory]:
+        """The plan of `inner`, or the end of all trials."""
+        before = memory or LimitedMemory()
+        inner = revived(before.inner, self.inner.decide)
+        paid = before.paid + before.rate * (view.now - before.at)
+        trained = self._trained(view, before.trained)
+        unused = self.limits.epochs - sum(trained.values())
+        wake, rate = self._end(view, paid)
+        if wake <= view.now or unused <= 0:
+            self._stop(view)
+            return view.draft.plan(), LimitedMemory(inner, trained, paid, view.now, rate, over=True)
+        plan, inner = self.inner.decide(view, inner)
+        if trained or self.limits.epochs < NEVER:
+            self._ask(view, trained, unused)
+        plan = view.draft.plan(plan.reasons, min(plan.wake, wake), plan.until)
+        return plan, LimitedMemory(inner, trained, paid, view.now, rate)
+
+    def over(self, view: View, memory: LimitedMemory) -> bool:
+        """Whether a limit was reached, or the recipe has come to its end."""
+        return memory.over or self.inner.over(view, memory.inner)
+
+    def _end(self, view: View, paid: float) -> tuple[int, float]:
+        """When time, GPU-hours or money will be used up at the present rate, and what a microsecond
+        costs."""
+        limits, search, end = self.limits, view.within, NEVER
+        if limits.deadline < NEVER:
+            end = int(view.jobs.submitted[search]) + limits.deadline
+        gpus = int(view.at.size[search])
+        if limits.gpu_hours < NEVER:
+            unused = limits.gpu_hours * HOUR - view.attained(search)
+            end = min(end, view.now + max(int(unused / gpus), 0))
+        rate = 0.0
+        if limits.money < NEVER:
+            rate = self._rate(view, search)
+            if rate > 0.0:
+                end = min(end, view.now + max(int((limits.money - paid) / rate), 0))
+        return end, rate
+
+    def _rate(self, view: View, search: int) -> float:
+        """Money per microsecond for what the search holds."""
+        prices, nodes = dict(self.limits.prices), view.nodes
+        placement = view.draft.holds(search) or ()
+        return sum(
+            slot.devices.bit_count() * prices.get(nodes.types[nodes.gpu_type[slot.node]], 0.0)
+            for slot in placement
+        ) / float(HOUR)
+
+    def _trained(self, view: View, before: dict[int, float]) -> dict[int, float]:
+        """By trial the most epochs that it has reported."""
+        if self.limits.epochs >= NEVER:
+            return before
+        trained = dict(before)
+        for job in {*view.active.tolist(), *view.changed}:  # not every report is a change
+            curve = view.trials.get(job)
+            if curve is not None and curve.last > trained.get(job, 0.0):
+                trained[job] = curve.last
+        return trained
+
+    def _ask(self, view: View, trained: dict[int, float], unused: float) -> None:
+        """Be asked before the trials that run, or are about to, may have trained for what is
+        left."""
+        within, asks = view.at.within, view.at.asks_at
+        drawn: dict[int, float] = {}
+        for action in view.draft.plan().actions:
+            if isinstance(action, Start | AskAt) and within[action.job] == view.within:
+                drawn.setdefault(action.job, asks[action.job])
+                if isinstance(action, AskAt):
+                    drawn[action.job] = action.epoch
+        jobs = {*view.active.tolist(), *drawn}
+        each = unused / max(len(jobs) + view.spawning.get(view.within, 0), 1)
+        for job in sorted(jobs):
+            past = trained.get(job, 0.0)
+            latest = past + max(each, _LEAST)
+            if drawn.get(job, asks[job]) > latest:
+                view.draft.act(AskAt(job, floor(latest) if floor(latest) > past else latest))
+
+    def _stop(self, view: View) -> None:
+        """End all trials that run and are not about to end. The others go with the search."""
+        for job in view.active.tolist():
+            if view.draft.holds(job) is not None:
+                view.draft.retire(job)

@@ -1,0 +1,331 @@
+"""Trials that are judged one by one, as each comes to where it is judged: none waits for another.
+
+What is kept between decisions is copied where it changes, so that a decision can be made again.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, TypeAlias
+
+import msgspec
+
+from ganger.core.plan import AskAt, Plan, Spawn
+from ganger.core.spec import JobSpec
+from ganger.core.state.facts import Curve
+from ganger.core.state.jobs import Phase
+from ganger.core.view import View
+from ganger.mechanisms.placement.place import PACK, Placer
+from ganger.mechanisms.tuning.trials import (
+    CHANGES,
+    Line,
+    Mode,
+    badness,
+    broke,
+    may_start,
+    search_of,
+    trial_of,
+    why_waiting,
+)
+
+_PENDING, _RUNNING, _FINISHED = int(Phase.PENDING), int(Phase.RUNNING), int(Phase.FINISHED)
+
+
+class Leaves(Enum):
+    """How a trial leaves the race where it is judged."""
+
+    ASIDE = "aside"
+    """It keeps its work, and may go on later."""
+    OVER = "over"
+
+
+Verdict: TypeAlias = float | Leaves
+"""The epoch at which a trial that goes on is judged next, or how it leaves."""
+
+
+class RacingMemory(msgspec.Struct, frozen=True):
+    """How far a search is. `rungs`: at each place where trials are judged, how bad each was that
+    came there; `gone`: which of them have gone on after they were set aside."""
+
+    asked: int = 0
+    """Trials that were asked for, or were there before any was."""
+    goals: dict[int, float] = {}
+    """By trial that is in the race: the epoch at which it is judged next."""
+    rungs: tuple[dict[int, float], ...] = ()
+    gone: tuple[frozenset[int], ...] = ()
+    asking: int = 0
+    """Trials that were asked for just now."""
+
+
+class _Order:
+    """The trials of a rung, the best first, and those of them that have not gone on."""
+
+    def __init__(self, rung: dict[int, float], gone: frozenset[int]) -> None:
+        self.rung, self.gone = rung, gone
+        self.all = sorted((bad, job) for job, bad in rung.items())
+        self.still = [each for each in self.all if each[1] not in gone]
+
+
+class Known:
+    """What can be worked out again from the memory. A cache."""
+
+    def __init__(self) -> None:
+        self.new = True
+        self.line = Line()
+        self.trial: JobSpec | None = None
+        """What is asked for."""
+        self._orders: list[_Order] = []
+
+    def to_look_at(self, view: View, race: Iterable[int]) -> Sequence[int]:
+        """The trials of which something may have changed; `race`: those in the race, of which some
+        may have ended."""
+        if not self.new:
+            return sorted(set(view.changed))
+        self.new = False
+        every = (view.pending, view.paused, view.active)
+        return sorted({*race, *(job for ids in every for job in ids.tolist())})
+
+    def order(self, race: Race, rung: int) -> _Order:
+        """The trials of that rung in their order."""
+        orders = self._orders
+        while len(orders) <= rung:
+            orders.append(_Order({}, frozenset()))
+        known = orders[rung]
+        if known.rung is not race.rungs[rung] or known.gone is not race.gone[rung]:
+            known = orders[rung] = _Order(race.rungs[rung], race.gone[rung])
+        return known
+
+
+class Race:
+    """A search while it is decided over: a copy of what was remembered, and what changes in it."""
+
+    def __init__(self, view: View, memory: RacingMemory, mode: Mode, known: Known) -> None:
+        self.view, self.mode, self._known = view, mode, known
+        self.asked = memory.asked
+        self.goals = dict(memory.goals)
+        self.rungs, self.gone = list(memory.rungs), list(memory.gone)
+        self.copies: list[tuple[int, float]] = []
+        """The trials, and after how many epochs, of which copies take the place of others."""
+        self.asking = 0
+
+    def remembered(self) -> RacingMemory:
+        """What is to be remembered."""
+        rungs, gone = tuple(self.rungs), tuple(self.gone)
+        return RacingMemory(self.asked, self.goals, rungs, gone, self.asking)
+
+    def is_over(self, job: int) -> bool:
+        """Whether the trial has ended."""
+        return bool(self.view.at.phase[job] >= _FINISHED)
+
+    def badness(self, curve: Curve, epoch: float) -> float:
+        """What a trial reported when it came to `epoch`; the less the better."""
+        return badness(curve.reached(epoch), self.mode)
+
+    def came(self, job: int, rung: int, bad: float) -> tuple[int, int]:
+        """The trial has come to that rung and is so bad; its rank there, from 0, and how many have
+        come by now. Of equal ones the earlier is better."""
+        while len(self.rungs) <= rung:
+            self.rungs.append({})
+            self.gone.append(frozenset())
+        order = self._known.order(self, rung)
+        order.rung = self.rungs[rung] = {**self.rungs[rung], job: bad}
+        insort(order.all, (bad, job))
+        insort(order.still, (bad, job))
+        return bisect_left(order.all, (bad, job)), len(order.all)
+
+    def ranked(self, rung: int) -> list[float]:
+        """How bad those are that have come to that rung, the best first."""
+        if rung >= len(self.rungs):
+            return []
+        return [bad for bad, _ in self._known.order(self, rung).all]
+
+    def count(self, rung: int) -> int:
+        """How many have come to that rung."""
+        return len(self.rungs[rung]) if rung < len(self.rungs) else 0
+
+    def best(self, rung: int, number: int) -> list[int]:
+        """The best of those that have come to that rung, and did not break down."""
+        if rung >= len(self.rungs):
+            return []
+        return [job for bad, job in self._known.order(self, rung).all[:number] if bad < math.inf]
+
+    def best_still(self, rung: int) -> tuple[int, int, int] | None:
+        """The best of a rung that has not gone on, its rank among all, and how many these are."""
+        order = self._known.order(self, rung)
+        if not order.still:
+            return None
+        best = order.still[0]
+        return best[1], bisect_left(order.all, best), len(order.all)
+
+    def goes_on(self, job: int, rung: int) -> None:
+        """The best of a rung that has not gone on does so."""
+        order = self._known.order(self, rung)
+        order.gone = self.gone[rung] = self.gone[rung] | {job}
+        del order.still[0]
+
+
+class Judge(Protocol):
+    """Says of each trial whether it goes on."""
+
+    @property
+    def begins(self) -> float:
+        """The epoch at which a trial is first judged."""
+
+    def judge(self, race: Race, job: int, goal: float, curve: Curve) -> Verdict:
+        """What becomes of a trial that has trained for `goal` epochs, has reported last, or has
+        broken down."""
+
+    def resumes(self, race: Race) -> tuple[int, float] | None:
+        """A trial that was set aside and goes on now, and the epoch at which it is judged next;
+        None: rather a new trial."""
+
+
+@dataclass(frozen=True)
+class Racing:
+    """As many trials run as the grant has room for, each on `gpus` GPUs. Where there is room for
+    one more, one that was set aside goes on if `judge` says so; else a new one is asked for, until
+    there have been `trials`."""
+
+    name: str
+    judge: Judge
+    trials: int
+    mode: Mode
+    gpus: int
+    searcher: str = ""
+    """The searcher that belongs to the recipe, if one does."""
+    place: Placer = PACK
+    orders = (Spawn,)
+
+    def decide(self, view: View, memory: RacingMemory | None) -> tuple[Plan, RacingMemory]:
+        """What runs inside the grant of one search. Raises InvariantError outside of any."""
+        search = search_of(view, self.name)
+        known = view.cached(Known)
+        race = Race(view, memory or RacingMemory(), self.mode, known)
+        for job in known.to_look_at(view, race.goals):
+            self._look_at(race, job, known)
+        if memory is None:
+            race.asked = len(race.goals)
+        self._fill(race, search, known)
+        all_run = known.line.start(view, self.place, race.goals.__contains__)
+        reasons = [] if all_run else [why_waiting("Racing")]
+        return view.draft.plan(reasons, until=CHANGES), race.remembered()
+
+    def over(self, view: View, memory: RacingMemory) -> bool:
+        """Whether no trial is in the race, and none will be."""
+        waits = memory.asking or view.spawning.get(view.within, 0)
+        return not (memory.goals or waits) and memory.asked >= self.trials
+
+    def _look_at(self, race: Race, job: int, known: Known) -> None:
+        """What is new about a trial."""
+        view, goals = race.view, race.goals
+        phase = view.at.phase[job]
+        if phase >= _FINISHED:
+            goals.pop(job, None)
+            return
+        goal = goals.get(job)
+        if goal is None:
+            if phase != _PENDING or (race.rungs and job in race.rungs[0]):
+                return
+            goal = goals[job] = self.judge.begins
+            view.draft.act(AskAt(job, goal))
+        if phase == _RUNNING:
+            curve = view.trials.get(job)
+            if curve is not None:
+                self._judge(race, job, goal, curve)
+        elif may_start(view, job):
+            known.line.add(job)
+
+    def _judge(self, race: Race, job: int, goal: float, curve: Curve) -> None:
+        """Judge a trial wherever it has come to. One that broke down, or has reported last, ends
+        whatever is said of it."""
+        draft, before = race.view.draft, goal
+        verdict: Verdict = goal
+        while curve.last >= goal or broke(curve):
+            verdict = self.judge.judge(race, job, goal, curve)
+            if isinstance(verdict, Leaves) or broke(curve):
+                break
+            goal = verdict
+        ends = curve.final or broke(curve)
+        if verdict is Leaves.OVER or ends:
+            del race.goals[job]
+            draft.retire(job)
+        elif verdict is Leaves.ASIDE:
+            del race.goals[job]
+            draft.pause(job)
+        elif goal != before:
+            race.goals[job] = goal
+            draft.act(AskAt(job, goal))
+
+    def _fill(self, race: Race, search: int, known: Known) -> None:
+        """Use the room that is not used."""
+        view = race.view
+        for copied in race.copies:
+            view.draft.act(Spawn(search, self._trial(view, search, known), 1, copied))
+        room = view.at.size[search] // self.gpus
+        free = room - len(race.goals) - view.spawning.get(search, 0) - len(race.copies)
+        while free > 0:
+            chosen = self.judge.resumes(race)
+            if chosen is None:
+                break
+            job, goal = chosen
+            race.goals[job] = goal
+            view.draft.act(AskAt(job, goal))
+            if may_start(view, job):
+                known.line.add(job)
+            free -= 1
+        new = max(min(free, self.trials - race.asked), 0)
+        race.asking = new + len(race.copies)
+        if new:
+            race.asked += new
+            view.draft.act(Spawn(search, self._trial(view, search, known), new))
+
+    def _trial(self, view: View, search: int, known: Known) -> JobSpec:
+        """What is asked for."""
+        if known.trial is None:
+            known.trial = trial_of(view, search, self.gpus)
+        return known.trial
+
+
+@dataclass(frozen=True)
+class ToTheEnd:
+    """Every trial trains for `longest` epochs, or to its own end."""
+
+    longest: float
+
+    @property
+    def begins(self) -> float:
+        """The last epoch."""
+        return self.longest
+
+    def judge(self, race: Race, job: int, goal: float, curve: Curve) -> Verdict:
+        """It has done all that it should."""
+        return Leaves.OVER
+
+    def resumes(self, race: Race) -> None:
+        """None is ever set aside."""
+
+
+@dataclass(frozen=True)
+class Rungs:
+    """Where trials are judged: after `first` x `eta`^k epochs, and at last after `longest`."""
+
+    first: float
+    eta: int
+    longest: float
+
+    def epoch(self, rung: int) -> float:
+        """The epoch of a rung."""
+        return min(self.first * float(self.eta**rung), self.longest)
+
+    def at(self, epoch: float) -> int:
+        """The rung at that epoch, which one has."""
+        if epoch >= self.longest:
+            below = (
+                math.log(self.longest / self.first, self.eta) if self.longest > self.first else 0.0
+            )
+            return max(math.ceil(below - 1e-9), 0)
+        return round(math.log(epoch / self.first, self.eta))

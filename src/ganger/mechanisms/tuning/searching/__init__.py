@@ -1,0 +1,1 @@
+"""Searchers: who proposes the configurations of trials."""

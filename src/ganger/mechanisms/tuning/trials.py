@@ -1,0 +1,104 @@
+"""The trials of one search: what they are, which of them wait, and what their reports are worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from enum import Enum
+from heapq import heappop, heappush
+from typing import Final
+
+from ganger.core.errors import InvariantError
+from ganger.core.events import CAPACITY_FREED, COMMANDED, EVALUATED, QUEUED
+from ganger.core.plan import Reason
+from ganger.core.spec import JobSpec, Kind, Role, Shape
+from ganger.core.state.facts import Curve
+from ganger.core.state.jobs import Phase
+from ganger.core.view import View
+from ganger.mechanisms.placement.place import Placer
+
+CHANGES: Final = CAPACITY_FREED | COMMANDED | EVALUATED | QUEUED
+"""What a recipe for trials looks at."""
+_PENDING = int(Phase.PENDING)
+
+
+class Mode(Enum):
+    """Which values are better."""
+
+    MIN = "min"
+    MAX = "max"
+
+
+def badness(value: float, mode: Mode) -> float:
+    """The less the better; of a trial that broke down (NaN) the most there is."""
+    if math.isnan(value):
+        return math.inf
+    return value if mode is Mode.MIN else -value
+
+
+def broke(curve: Curve) -> bool:
+    """Whether the trial reported last that it broke down."""
+    return bool(curve.values) and math.isnan(curve.values[-1])
+
+
+def search_of(view: View, name: str) -> int:
+    """The search whose grant is divided. Raises InvariantError outside of any."""
+    if view.within < 0:
+        raise InvariantError(f"{name} divides what a job of kind tune holds, nothing else")
+    return view.within
+
+
+def trial_of(view: View, search: int, gpus: int) -> JobSpec:
+    """A trial of which nothing is said but what it may hold."""
+    spec = view.jobs.spec(search)
+    shape = Shape((Role(size=gpus),), spec.shape.gpu_types, spec.shape.pool)
+    return JobSpec(
+        name=f"{spec.name}-trial",
+        parent=spec.name,
+        kind=Kind.TRAIN,
+        shape=shape,
+        tenant=spec.tenant,
+        user=spec.user,
+        group=spec.group,
+        priority=spec.priority,
+        checkpoint=spec.checkpoint,
+        restore=spec.restore,
+    )
+
+
+def may_start(view: View, job: int) -> bool:
+    """Whether the trial waits, or was set aside, and nobody holds it."""
+    return view.at.phase[job] == _PENDING or view.is_paused(job)
+
+
+class Line:
+    """Trials that wait to be started, the earliest row first. A cache: who is in it may have been
+    started since."""
+
+    def __init__(self) -> None:
+        self._heap: list[int] = []
+        self._waits: set[int] = set()
+
+    def add(self, job: int) -> None:
+        """It may start."""
+        if job not in self._waits:
+            self._waits.add(job)
+            heappush(self._heap, job)
+
+    def start(self, view: View, place: Placer, wanted: Callable[[int], bool]) -> bool:
+        """Start those that are still `wanted` while there is room; whether all were."""
+        heap = self._heap
+        while heap:
+            job = heap[0]
+            if wanted(job) and may_start(view, job):
+                placement = place.find(view, view.ledger, job)
+                if placement is None:
+                    return False
+                view.draft.start(job, placement)
+            self._waits.discard(heappop(heap))
+        return True
+
+
+def why_waiting(by: str) -> Reason:
+    """The reason of trials that wait for room in the grant."""
+    return Reason("Resources", by, until=CHANGES)

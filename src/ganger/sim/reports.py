@@ -1,0 +1,151 @@
+"""Trials of a search over a curve table: what each truly is, and what it reports when."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from math import isnan
+from typing import Protocol
+
+import msgspec
+
+from ganger.core.errors import BadInput
+from ganger.core.events import Evaluated
+from ganger.core.plan import Spawn
+from ganger.core.spec import JobSpec, Kind
+from ganger.core.state.jobs import Declared
+from ganger.core.units import NEVER
+from ganger.sim.evaluation import instant
+
+AFTER: int = 1
+"""Microseconds from the last report of a trial to its end: a recipe hears of the report first."""
+_NEAR = 0.5
+"""Microseconds that rounding may be off."""
+
+
+class TrialCurve(Protocol):
+    """What a trial reports, in order: epochs, microseconds since it began, values by metric."""
+
+    @property
+    def epochs(self) -> list[float]:
+        """Ascending."""
+
+    @property
+    def ends(self) -> list[int]:
+        """As many, never falling."""
+
+    @property
+    def values(self) -> Mapping[str, list[float]]:
+        """As many each."""
+
+
+class Journal:
+    """All reports of a run, as columns: when, by which job, after how many epochs, what."""
+
+    def __init__(self) -> None:
+        self.at, self.job = array("q"), array("q")
+        self.epoch, self.value = array("d"), array("d")
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+
+class CurveReports:
+    """When trials report and what; in place of `Evaluations`. A trial has done all its work with
+    the last entry of its curve, at the speed of the machine on which the curve was measured."""
+
+    def __init__(self, metric: str, metrics: tuple[str, ...]) -> None:
+        self._metric = metric
+        self._others = [name for name in metrics if name != metric]
+        self._curves: dict[int, TrialCurve] = {}
+        self.at: dict[int, int] = {}
+        """By job the time of its next report."""
+        self.kept = Journal()
+        self.heard: Callable[[int, float, float], object] = lambda job, epoch, value: None
+        """Is told of each report: job, epoch, value."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def look(self, declared: Declared) -> None:
+        """What jobs declare does not matter."""
+
+    def begin(self, job: int, curve: TrialCurve) -> None:
+        """This is what the job will report."""
+        self._curves[job] = curve
+
+    def last_epoch(self, job: int) -> float:
+        """The epoch with which the curve of the job ends."""
+        return self._curves[job].epochs[-1]
+
+    def file(self, job: int, share: float, total: int, did: float, rate: float, began: int) -> int:
+        """When a job reports next that has done `share` of its work, and had done `did` of `total`
+        when it began to compute at this `rate`; NEVER if all is reported."""
+        curve = self._curves.get(job)
+        if curve is None or rate <= 0.0:
+            return NEVER
+        ends = curve.ends
+        ahead = bisect_right(ends, share * total + _NEAR)
+        if ahead == len(ends):
+            self.at.pop(job, None)
+            return NEVER
+        at = self.at[job] = instant(ends[ahead], did, rate, began)
+        return at
+
+    def tell(self, job: int, attempt: int, share: float) -> Evaluated:
+        """What a job reports that has done `share` of its work."""
+        curve = self._curves[job]
+        ends = curve.ends
+        number = max(bisect_right(ends, share * (ends[-1] + AFTER) + _NEAR) - 1, 0)
+        value = curve.values[self._metric][number]
+        others = None
+        if self._others:
+            others = {name: curve.values[name][number] for name in self._others}
+        epoch = curve.epochs[number]
+        kept = self.kept
+        kept.at.append(self.at[job])
+        kept.job.append(job)
+        kept.epoch.append(epoch)
+        kept.value.append(value)
+        self.heard(job, epoch, value)
+        final = number + 1 == len(ends)
+        return Evaluated(job, attempt, epoch, None if isnan(value) else value, others, final)
+
+
+class Draws(Protocol):
+    """Says which configuration a trial gets."""
+
+    def draw(self, search: str, job: int) -> tuple[str, TrialCurve] | None:
+        """What the next trial of that search, which becomes row `job`, is called and what it
+        reports; None if there is no configuration left."""
+
+    def copy(self, job: int, of: int, epoch: float) -> tuple[str, TrialCurve] | None:
+        """The same of a trial that goes on where `of` was after `epoch` epochs, with a
+        configuration near that one's."""
+
+
+class FromDraws:
+    """A `Searcher` of the simulator: each child, from row `first` on, is what `draws` says, and
+    reports to `reports`."""
+
+    def __init__(self, draws: Draws, reports: CurveReports, first: int) -> None:
+        self._draws, self._reports, self._next = draws, reports, first
+
+    def child(self, action: Spawn, kind: Kind, name: str) -> tuple[JobSpec, int]:
+        """The next trial, and how long it truly runs. Raises BadInput if none is left."""
+        if action.copies is None:
+            drawn = self._draws.draw(action.spec.parent, self._next)
+        else:
+            drawn = self._draws.copy(self._next, *action.copies)
+        if drawn is None:
+            raise BadInput(
+                "there is no configuration left for one more trial",
+                where=action.spec.parent,
+                mend="set `trials` lower, or use a larger space or table",
+            )
+        model, curve = drawn
+        self._reports.begin(self._next, curve)
+        self._next += 1
+        spec = msgspec.structs.replace(action.spec, name=name, model=model)
+        return spec, curve.ends[-1] + AFTER

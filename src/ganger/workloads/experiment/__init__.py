@@ -1,0 +1,1 @@
+"""Experiment files: searches for hyper-parameters."""

@@ -1,0 +1,69 @@
+"""The experiment file as it is written, `ganger.experiment/1`; docs/tuning.md describes it.
+
+Times are text like `90m`. Names of parameters are those of the space or of the curve table.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from ganger.core.tuning.space import Parameter, Value
+
+FORMAT: Final = "ganger.experiment/1"
+
+_Name = Annotated[str, Meta(min_length=1, max_length=200)]
+_Count = Annotated[int, Meta(ge=1, le=10_000)]
+_Amount = Annotated[float, Meta(gt=0, le=1e12)]
+
+
+class Budget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The most that all trials together may take: epochs of training, GPU-hours that the search
+    holds, and money for these at the prices of the cluster file."""
+
+    epochs: _Amount | None = None
+    gpu_hours: _Amount | None = None
+    money: _Amount | None = None
+
+
+class Resources(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What each trial holds."""
+
+    gpus: Annotated[int, Meta(ge=1, le=4096)] = 1
+    gpu_types: list[_Name] = []
+
+
+class Document(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A search. `trials`: the most that are started; `epochs`: the most that one trains, and the
+    first report counts as one; `parallelism`: how many train at once; `deadline`: by when all have
+    ended. `points`: configurations that are tried first."""
+
+    format: str
+    metric: _Name
+    mode: Literal["min", "max"] = "min"
+    name: _Name = "search"
+    space: dict[_Name, Parameter] = {}
+    points: Annotated[list[dict[_Name, Value]], Meta(max_length=10_000)] = []
+    searcher: _Name | None = None
+    recipe: _Name = "tune.asha"
+    parallelism: _Count = 4
+    trials: _Count | None = None
+    epochs: _Amount | None = None
+    budget: Budget = Budget()
+    deadline: _Name | None = None
+    seed: Annotated[int, Meta(ge=0, le=(1 << 32) - 1)] = 0
+    resources: Resources = Resources()
+    tenant: str = ""
+    about: str = ""
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of an experiment. What fields have to agree on is only checked when it is
+    read."""
+    schema = msgspec.json.schema(Document)
+    schema["title"] = FORMAT
+    schema["$defs"]["Document"]["properties"]["format"] = {"const": FORMAT}
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema

@@ -1,0 +1,65 @@
+"""An experiment, read and checked: what is wrong is one sentence that names the field."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ganger.core.errors import BadInput
+from ganger.core.tuning.space import Point, Space
+from ganger.core.units import NEVER, parse_duration
+from ganger.workloads.documents import read_document
+from ganger.workloads.experiment.document import FORMAT, Document
+from ganger.workloads.files import open_text, suffix_of
+
+DOCS: Final = "docs/tuning.md"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What a file says. `space` is None where it leaves that to the curve table; `deadline` in
+    microseconds, NEVER for none."""
+
+    where: str
+    document: Document
+    space: Space | None
+    points: list[Point]
+    deadline: int
+
+
+def is_experiment(path: Path) -> bool:
+    """Whether a file says that it is one."""
+    if suffix_of(path) not in (".toml", ".yaml", ".yml", ".json") or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return b"ganger.experiment/" in file.read(1 << 16)
+
+
+def read_experiment(path: Path) -> Experiment:
+    """The experiment in a TOML, YAML or JSON file. Raises BadInput, with the first thing wrong."""
+    file = open_text(path)
+    document = read_document(file, FORMAT, Document, docs=DOCS)
+    return checked(document, file.where)
+
+
+def checked(document: Document, where: str) -> Experiment:
+    """What the document says, if its fields agree. Raises BadInput."""
+    space = Space(document.space, f"{where}: space") if document.space else None
+    points = [dict(point) for point in document.points]
+    if space is not None:
+        points = [space.check(point, f"{where}: points[{at}]") for at, point in enumerate(points)]
+    deadline = NEVER
+    if document.deadline is not None:
+        deadline = parse_duration(document.deadline, where=f"{where}: deadline")
+        if not deadline:
+            raise BadInput(
+                "nothing is trained in no time", where=f"{where}: deadline", mend="write like 2h"
+            )
+    if document.searcher == "points" and not points:
+        raise BadInput(
+            "the searcher proposes the points given, and there is none",
+            where=f"{where}: points",
+            mend="list some, or use another searcher",
+        )
+    return Experiment(where, document, space, points, deadline)

@@ -1,0 +1,77 @@
+"""Trials that are judged one by one, step by step: events go in by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from bench import Bench
+from ganger.core.events import Accepted, AnyEvent, Command, Evaluated, Started, Submitted
+from ganger.core.plan import RETIRED, AskAt, Spawn, Stop
+from ganger.core.spec import JobSpec, Kind, Role, Shape
+from ganger.core.view import View
+from ganger.mechanisms.common.two_level import TwoLevel
+from ganger.mechanisms.tuning.asynchronous import Promote
+from ganger.mechanisms.tuning.racing import Known, Race, RacingMemory, Rungs
+from ganger.mechanisms.tuning.trials import Mode
+from ganger.recipes import registry
+from worlds import cluster, job
+
+
+def search(recipe: str, gpus: int, listed: int = 0) -> Bench:
+    """A search that holds so many GPUs, with trials that its trace lists."""
+    parent = job("search", lasts=None, kind=Kind.TUNE, shape=Shape((Role(size=gpus),)))
+    works = [parent, *(job(f"t{at}", parent="search") for at in range(listed))]
+    policy = TwoLevel(registry.make("fifo"), registry.make(recipe))
+    bench = Bench(*works, on=cluster(1, 8), policy=policy)
+    bench.feed(0, *map(Submitted, range(listed + 1)))
+    return bench
+
+
+def done(bench: Bench, at: float, *events: AnyEvent) -> list[Any]:
+    """What is done about the events, without what is asked of trials."""
+    plan = bench.feed(at, *events)
+    actions = plan.actions if plan is not None else []
+    return [action for action in actions if not isinstance(action, AskAt)]
+
+
+def spawned(actions: list[Any]) -> int:
+    """How many trials are asked for."""
+    return sum(action.n for action in actions if isinstance(action, Spawn))
+
+
+def test_no_more_are_asked_for_while_some_are_on_their_way() -> None:
+    bench = search("tune.random(trials=9)", 2)
+    assert spawned(done(bench, 0, Started(0, 1))) == 2
+    assert spawned(done(bench, 1, Command(0, "priority", 3.0))) == 0
+    child = JobSpec(name="t", parent="search")
+    assert spawned(done(bench, 2, Accepted(1, child, spawned=True))) == 0
+
+
+def test_trials_that_are_there_count_among_those_that_are_wanted() -> None:
+    bench = search("tune.random(trials=3)", 4, listed=2)
+    assert spawned(done(bench, 0, Started(0, 1))) == 1
+
+
+def test_a_trial_that_says_that_it_is_done_ends() -> None:
+    bench = search("tune.asha(trials=1,epochs=81)", 1, listed=1)
+    done(bench, 0, Started(0, 1))
+    done(bench, 0, Started(1, 1))
+    actions = done(bench, 5, Evaluated(1, 1, 5.0, 0.5, final=True))
+    assert Stop(1, 1, RETIRED) in actions
+
+
+def test_what_stands_highest_goes_on_first() -> None:
+    """Of nine at the first rung the best three may go on, and 7 has not; of three at the second
+    the best may."""
+    first = {at: at / 10 for at in range(5, 14)}
+    memory = RacingMemory(
+        rungs=(first, {5: 0.3, 6: 0.1, 8: 0.2}), gone=(frozenset({5, 6}), frozenset())
+    )
+    view = cast("View", SimpleNamespace(at=SimpleNamespace(phase=[2] * 20)))
+    race = Race(view, memory, Mode.MIN, Known())
+    judge = Promote(Rungs(1.0, 3, 27.0))
+    assert judge.resumes(race) == (6, 9.0)
+    assert judge.resumes(race) == (7, 3.0)
+    assert judge.resumes(race) is None
+    assert race.remembered().gone == (frozenset({5, 6, 7}), frozenset({6}))
