@@ -362,7 +362,7 @@ def main() -> int:
                 f"{mutant.file}:{mutant.line}\n  {mutant.before.strip()}\n  {mutant.after.strip()}"
             )
         return 0
-    stamp, began = made(), time.monotonic()
+    stamp, began = made("--cover"), time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         clean = Path(folder) / "clean"
         shutil.copytree(ROOT / "src", clean / "src")

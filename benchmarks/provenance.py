@@ -18,12 +18,18 @@ SAMPLE = "## A sample, which CI makes again"
 """The last section of a page: rows that `samples.py` makes in seconds."""
 
 
-def made() -> str:
-    """The command that runs, today, and the commit that it runs."""
+def made(*private: str) -> str:
+    """The command that runs, today, and the commit that it runs; without the options `private` and
+    their values, which say where this machine keeps something."""
     script = Path(sys.argv[0]).resolve()
     name = script.parent if script.name == "__main__.py" else script
     shown = name.relative_to(ROOT) if name.is_relative_to(ROOT) else name
-    command = shlex.join(["python", str(shown), *sys.argv[1:]])
+    words = sys.argv[1:]
+    for option in private:
+        if option in words:
+            at = words.index(option)
+            del words[at : at + 2]
+    command = shlex.join(["python", str(shown), *words])
     return f"`{command}`, {date.today()}, commit {commit()}"
 
 

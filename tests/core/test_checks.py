@@ -104,6 +104,19 @@ def _column(name: str) -> Callable[[Kernel], None]:
     return cook
 
 
+def _cpus(kernel: Kernel) -> None:
+    """A core that nobody holds and that is not free."""
+    kernel.ledger.free_cpus[0] -= 1000
+
+
+def _memory(kernel: Kernel) -> None:
+    kernel.ledger.free_memory[0] += 1
+
+
+def _dozing(kernel: Kernel) -> None:
+    kernel.ledger.cells[0].dozing += 1
+
+
 def _pending(kernel: Kernel) -> None:
     kernel.grants.top.pending.remove(6)
 
@@ -130,6 +143,9 @@ def _outside(kernel: Kernel) -> None:
         (hold(False, 6, 0b1001), "shares whole devices"),
         (hold(False, 5, 0b100, 600), "over its capacity"),
         (hold(False, 5, 0b1000, 600), "over its capacity"),
+        (_cpus, "CPUs or host memory"),
+        (_memory, "CPUs or host memory"),
+        (_dozing, "idle GPUs"),
         (_outside, "the grant of job 0 is not what it holds"),
         (put("phase", 3, Phase.STOPPING), "job 3 holds devices while STOPPING"),
         (put("phase", 3, Phase.FINISHED), "job 3 holds devices while FINISHED"),
