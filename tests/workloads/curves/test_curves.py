@@ -210,8 +210,10 @@ def test_public_curve_data_is_read_as_its_readme_says() -> None:
     folder = Path(os.environ["GANGER_TRACES"])
     lcbench = read_curves(folder / "lcbench-surrogate" / "lcbench_surrogate_curves.csv.gz", "3945")
     assert (len(lcbench), len(lcbench.curve(0).epochs)) == (250, 52)
-    taskset = read_curves(folder / "taskset-curves" / "patch32_GRU64_avg_bs128.csv.gz")
-    assert (len(taskset), len(taskset.curve(0).epochs)) == (1000, 50)
-    assert np.isnan(taskset.values["valid_loss"]).any(), "some diverged"
+    for file in sorted((folder / "taskset-curves").glob("*.csv.gz")):
+        taskset = read_curves(file)
+        assert (len(taskset), len(taskset.curve(0).epochs)) == (1000, 50)
+        broke = "LSTM128_avg" in file.name
+        assert not broke or np.isnan(taskset.values["valid_loss"]).any(), "some diverged"
     tabular = read_curves(folder / "hpo-tabular" / "hpobench_car.csv.gz")
     assert (len(tabular), len(tabular.curve(0).epochs)) == (30000, 1)

@@ -23,9 +23,11 @@ from ganger.workloads.curves.table import CurveTable, rectangular
 from ganger.workloads.files import TextFile, open_text
 from ganger.workloads.rows import Kind, Number, Table, Text, read_delimited
 
-_BROKE: Final = -9e99
+_BROKE: Final = -9e299
 """Stands for an empty cell until the column is read."""
-_METRIC: Final = Number(-1e30, 1e30, blank=_BROKE)
+_METRIC: Final = Number(-1e300, 1e300, blank=_BROKE)
+_BROKEN: Final = 1e30
+"""A trial whose metric is beyond this has broken down, as one whose cell is empty."""
 _TIME: Final = Number(0.0, 1e9)
 
 
@@ -45,9 +47,9 @@ def read_curves(path: Path, task: str = "") -> CurveTable:
 
 
 def _numbers(table: Table, names: Sequence[str]) -> NDArray[np.float64]:
-    """The columns side by side, NaN where a cell is empty."""
+    """The columns side by side, NaN where the trial has broken down."""
     cells = np.stack([table[name] for name in names], axis=1)
-    return np.where(cells == _BROKE, np.nan, cells)
+    return np.where((cells == _BROKE) | (np.abs(cells) > _BROKEN), np.nan, cells)
 
 
 def _no_task(file: TextFile, task: str) -> None:
