@@ -132,6 +132,7 @@ def test_formulas_stand_for_a_table(files: tuple[Path, Path]) -> None:
         ("", ("--curves", "c.csv", "--inner", "las"), "--inner: it means nothing"),
         ("", ("--curves", "c.csv", "--task", "1"), "--task: the table has one task"),
         ("", ("--curves", "c.csv", "--per-trial", "no/x.csv"), "--per-trial: no folder 'no'"),
+        ("", ("--curves", "c.csv", "--per-trial", "./c.csv"), "it would overwrite c.csv"),
         ("", ("--curves", "none.csv"), "none.csv: cannot be read"),
         ('metric = "acc"', ("--curves", "c.csv"), "metric: the curves have no metric 'acc'"),
         ('searcher = "luck"', ("--curves", "c.csv"), "searcher: there is no searcher 'luck'"),
@@ -209,3 +210,27 @@ def test_a_recipe_of_ones_own(files: tuple[Path, Path], tmp_path: Path) -> None:
     assert "it asks for no trials" in str(failed.exception)
     failed = run(path, "--curves", curves, "-r", f"{own}:Endless")
     assert "over raised AttributeError" in str(failed.exception)
+
+
+@pytest.mark.parametrize("asked", ["spec, 1.5", "spec, 'x'", "spec, True", "None, 1",
+                                   "spec, 1, 7", "spec, 1, (1,)", "spec, 1, ('x', 1.0)",
+                                   "spec, 1, (1, 'x')"])  # fmt: skip
+def test_a_recipe_of_ones_own_that_asks_for_what_is_no_trial(
+    files: tuple[Path, Path], tmp_path: Path, asked: str
+) -> None:
+    path, curves = files
+    own = tmp_path / "own.py"
+    own.write_text(
+        "from ganger.core.plan import Plan, Spawn\n"
+        "from ganger.core.spec import JobSpec\n\n\n"
+        "class Odd:\n"
+        "    name, orders = 'odd', (Spawn,)\n\n"
+        "    def over(self, view, memory):\n"
+        "        return False\n\n"
+        "    def decide(self, view, memory):\n"
+        "        spec = JobSpec(name='t', parent=view.jobs.name(0))\n"
+        f"        return Plan([Spawn(0, {asked})]), memory\n"
+    )
+    failed = run(path, "--curves", curves, "-r", f"{own}:Odd")
+    assert isinstance(failed.exception, BadInput)
+    assert "Spawn takes (row, JobSpec, n, copies)" in str(failed.exception)

@@ -8,9 +8,18 @@ import pytest
 from bench import Bench, on
 from ganger.core.books.ledger import Ledger
 from ganger.core.errors import InvariantError
-from ganger.core.events import Command, Finished, Released, Started, Submitted
+from ganger.core.events import (
+    Command,
+    Finished,
+    NodeCommand,
+    NodeDown,
+    NodeUp,
+    Released,
+    Started,
+    Submitted,
+)
 from ganger.core.plan import Placement, Resume, Slot, Start, Stop, Suspend
-from ganger.core.spec import ClusterSpec, GpuType, Needs, NodeSpec, Role, Shape
+from ganger.core.spec import ClusterSpec, GpuType, Kind, Needs, NodeSpec, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import Snapshot, capture, restore
@@ -81,6 +90,17 @@ def test_who_sleeps_keeps_host_memory_and_yields_cpus() -> None:
     assert (ledger.free_cpus, ledger.free_memory) == ([0], [3000])
 
 
+def test_memory_that_a_sleeper_leaves_beside_who_computes_is_told_to_those_who_wait() -> None:
+    ledger = books(each=1)
+    put(ledger, 0, needing(6000))
+    ledger.doze(0)
+    put(ledger, 1, needing(6000))
+    (cell,) = ledger.cells
+    before = cell.returned
+    ledger.free_up(0)
+    assert cell.returned == before + 1
+
+
 def test_who_does_not_say_how_much_memory_it_keeps_yields_nothing() -> None:
     ledger = books()
     put(ledger, 0, gpus(1))
@@ -136,6 +156,59 @@ def test_who_waits_to_resume_waits_for_who_is_leaving() -> None:
     plan = bench.feed(9, Released(1, 1))
     assert plan is not None
     assert plan.actions == [Resume(0, 1)]
+
+
+def test_who_is_suspended_again_while_waiting_to_resume_sleeps_on() -> None:
+    bench = suspended()
+    bench.feed(6, Command(0, "resume"))
+    bench.feed(7, Command(0, "suspend"))
+    bench.feed(9, Finished(1, 1))
+    assert bench.phase(0) == Phase.SUSPENDED
+    plan = bench.feed(10, Command(0, "resume"))
+    assert plan is not None
+    assert plan.actions == [Resume(0, 1)]
+
+
+def test_who_sleeps_on_a_drained_node_resumes_there_or_it_would_never_be_empty() -> None:
+    bench = suspended()
+    bench.feed(6, Command(0, "resume"), NodeCommand(0, "drain"))
+    plan = bench.feed(9, Finished(1, 1))
+    assert plan is not None
+    assert plan.actions == [Resume(0, 1)]
+    bench.feed(10, Finished(0, 1), NodeCommand(0, "resume"))
+    assert bench.kernel.ledger.free == 1
+
+
+def test_nobody_resumes_on_a_node_that_is_down() -> None:
+    bench = suspended()
+    bench.feed(6, Command(0, "resume"), NodeDown(0))
+    bench.feed(9, Finished(1, 1))
+    assert bench.phase(0) == Phase.SUSPENDED
+    plan = bench.feed(10, NodeUp(0))
+    assert plan is not None
+    assert plan.actions == [Resume(0, 1)]
+
+
+def test_a_suspended_search_keeps_the_compute_on_which_its_trials_run() -> None:
+    bench = Bench(
+        job("search", shape=needing(8000), kind=Kind.TUNE),
+        job("trial", shape=needing(3000), parent="search"),
+        on=ClusterSpec((NodeSpec(gpus=1, gpu_type="A"),), TYPES),
+    )
+    bench.feed(0, Submitted(0), then=[Start(0, 1, ONE)])
+    bench.feed(0, Started(0, 1), Submitted(1), then=[Start(1, 1, ONE)])
+    bench.feed(1, Started(1, 1))
+    plan = bench.feed(2, Command(0, "suspend"))
+    assert plan is not None
+    assert plan.actions == [Suspend(0, 1)]
+    assert bench.kernel.ledger.find(needing(4000)) is None
+
+
+def test_no_policy_makes_a_job_yield_and_hold_its_gpus_for_nothing() -> None:
+    bench = Bench(WORKS[0], on=ClusterSpec((NodeSpec(gpus=1, gpu_type="A"),), TYPES))
+    bench.feed(0, Submitted(0), then=[Start(0, 1, ONE)])
+    with pytest.raises(InvariantError, match="only a person's order"):
+        bench.feed(1, Started(0, 1), then=[Suspend(0, 1, yields=True)])
 
 
 @pytest.mark.parametrize("verb", ["cancel", "requeue"])

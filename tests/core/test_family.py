@@ -352,6 +352,10 @@ def test_of_trials_that_a_smaller_grant_has_no_cpus_for_the_last_goes() -> None:
             "'t': it asks for 4001 MiB of GPU memory, and its parent 'parted' never holds more"
             " than 4000",
         ),
+        (
+            [hosted(), job("t", shape=needing(memory=1234567), parent="hosted")],
+            "'t': it asks for 1234567 MiB of host memory",
+        ),
     ],
 )
 def test_a_family_that_could_never_run_is_refused(works: list[Work], complaint: str) -> None:
@@ -364,6 +368,9 @@ def test_a_trial_that_asks_for_all_that_its_parent_may_hold_is_taken() -> None:
     assert trace_of([hosted(), job("t", shape=full, parent="hosted")]).jobs == 2
     full = needing(share=250, gpu_memory=4000)
     assert trace_of([parted(), job("t", shape=full, parent="parted")]).jobs == 2
+    tenths = Shape(tuple(Role(name=f"r{tenth}", needs=Needs(share=tenth)) for tenth in (100, 200)))
+    three = job("p", shape=needing(share=300), kind=Kind.TUNE)
+    assert trace_of([three, job("0.1 and 0.2 are 0.3", shape=tenths, parent="p")]).jobs == 2
     part = needing(share=250, gpu_memory=9000)
     assert trace_of([SEARCH, job("part of a whole GPU", shape=part, parent="search")]).jobs == 2
 

@@ -133,6 +133,11 @@ def test_children_that_were_asked_for_are_counted_until_they_are_there() -> None
         (Spawn(1, JobSpec(name="x", parent="t0")), "has a parent itself"),
         (Spawn(0, TRIAL, 0), "0 children"),
         (Spawn(0, TRIAL, SPAWNED_MAX + 1), "10001 children"),
+        (Spawn(0, TRIAL, 1, (0, 1.0)), "job 0 is copied, and it is not a child of job 0"),
+        (Spawn(0, TRIAL, 1, (99, 1.0)), "job 99 is copied, and it is not a child"),
+        (Spawn(0, TRIAL, 1, (-1, 1.0)), "job -1 is copied, and it is not a child"),
+        (Spawn(0, TRIAL, 1, (1, -1.0)), "job 1 is copied after -1 epochs"),
+        (Spawn(0, TRIAL, 1, (1, float("nan"))), "job 1 is copied after nan epochs"),
     ],
 )
 def test_what_cannot_be_a_child_is_not_asked_for(action: Spawn, complaint: str) -> None:

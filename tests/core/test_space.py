@@ -98,6 +98,13 @@ def test_a_point_near_another_differs_by_a_fifth_or_is_drawn_anew() -> None:
         ({"a": {"low": 2, "high": 1}}, "space: a: from 2 to 1"),
         ({"a": {"low": 0, "high": 1, "log": True}}, "space: a: low: low is 0 on a logarithmic"),
         ({"a": {"low": 0, "high": float("nan")}}, "space: a: from 0 to nan"),
+        ({"a": {"low": -1e308, "high": 1.7e308}}, "beyond what numbers can tell"),
+        ({"a": {"low": 5e-324, "high": 1e300, "log": True}}, "beyond what numbers can tell"),
+        (
+            {"a": {"low": 1e300, "high": 1.0000000000000002e300, "log": True}},
+            "beyond what numbers can tell",
+        ),
+        ({f"p{at}": {} for at in range(1001)}, "space: 1,001 parameters (use at most 1,000)"),
         ({"a": {"type": "choice"}}, "space: a: values: its values are missing"),
         ({"a": {"type": "choice", "values": (1, 1)}}, "listed twice"),
         ({"a": {"type": "choice", "values": (1,), "log": True}}, "a choice has no scale"),
@@ -115,9 +122,20 @@ def test_what_no_space_can_have_is_refused(parameters: dict[str, Any], message: 
     assert message in str(refused.value)
 
 
-def test_a_grid_that_is_too_large_is_refused() -> None:
-    space = Space({name: Parameter(low=0, high=1, grid=101) for name in "abc"})
-    with pytest.raises(BadInput, match="a grid of 1,030,301 points"):
+@pytest.mark.parametrize(
+    ("parameters", "steps", "size"),
+    [(3, 101, "1,030,301"), (1, 100_000, ""), (1, 100_001, "100,001"), (19, 2, "524,288"),
+     (1000, 100_000, r"more than 10\^15")],
+)  # fmt: skip
+def test_a_grid_that_is_too_large_is_refused(parameters: int, steps: int, size: str) -> None:
+    """Its points, and the values of all points together; a size of 5,000 digits is not printed."""
+    space = Space({f"p{at}": Parameter(grid=min(steps, 100_000)) for at in range(parameters)})
+    if steps > 100_000:
+        space = Space({"p": Parameter(type="choice", values=tuple(range(steps)))})
+    if not size:
+        assert len(space.grid()) == steps
+        return
+    with pytest.raises(BadInput, match=f"a grid of {size} points"):
         space.grid()
 
 

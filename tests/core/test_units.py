@@ -74,7 +74,7 @@ def test_durations_people_write(text: str | float, time: int) -> None:
     "text", ["", "soon", "1x", "-5", "-5s", "1h-", "nan", "inf", "1e99", "h1", "1:2:3:4", True]
 )
 def test_what_is_no_duration_is_refused_with_its_place(text: str) -> None:
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInput, match=r"^jobs\.csv:3: "):
         parse_duration(text, where="jobs.csv:3")
 
 

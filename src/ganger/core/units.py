@@ -35,11 +35,13 @@ def shown(value: object) -> str:
     return text if len(text) <= 70 else f"{text[:60]}..."
 
 
-def micros(seconds: float) -> int:
-    """Seconds as integer microseconds, rounded to nearest; refuses NaN and absurd sizes."""
+def micros(seconds: float, *, where: str = "") -> int:
+    """Seconds as integer microseconds, rounded to nearest; refuses NaN and absurd sizes, naming
+    `where`."""
     if not abs(seconds) <= LONGEST_SECONDS:
         raise BadInput(
             f"{shown(seconds)} is not a valid time in seconds",
+            where=where,
             mend="give a finite number below 1e11",
         )
     return round(seconds * SECOND)
@@ -58,7 +60,7 @@ def parse_duration(text: str | float, *, where: str = "") -> int:
     mend = "write seconds, or like 90s, 1h30m, 2d, 1-12:00:00"
     try:
         if isinstance(text, int | float) and not isinstance(text, bool):
-            value = micros(text)
+            value = micros(text, where=where)
         else:
             value = _parse_duration_text(str(text).strip().lower(), where, mend)
     except OverflowError:
@@ -76,7 +78,7 @@ def _parse_duration_text(text: str, where: str, mend: str) -> int:
     if len(text) > TEXT_MAX:
         raise BadInput(f"{shown(text)} is not a valid duration", where=where, mend=mend)
     try:
-        return micros(float(text))
+        return micros(float(text), where=where)
     except ValueError:
         pass
     packed = text.replace(" ", "")

@@ -217,3 +217,21 @@ def test_public_curve_data_is_read_as_its_readme_says() -> None:
         assert not broke or np.isnan(taskset.values["valid_loss"]).any(), "some diverged"
     tabular = read_curves(folder / "hpo-tabular" / "hpobench_car.csv.gz")
     assert (len(tabular), len(tabular.curve(0).epochs)) == (30000, 1)
+
+
+def test_taskset_without_a_point_after_training_is_no_curve_table(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="not a curve table"):
+        read_curves(written(tmp_path, "config,learning_rate,valid_loss_0\n0,0.01,0.7\n"))
+
+
+def test_parameters_that_are_no_finite_numbers_are_texts(tmp_path: Path) -> None:
+    for odd in ("nan", "inf", "1" + "0" * 400):
+        table = read_curves(written(tmp_path, OWN.replace("b,0.001", f"b,{odd}")))
+        assert table.parameters["lr"] == ["0.1", odd]
+        assert table.space().parameters["lr"].type == "choice"
+
+
+def test_what_digits_stand_for_is_nested_too_deeply(tmp_path: Path) -> None:
+    (tmp_path / "search_spaces.json").write_text("[" * 100_000)
+    with pytest.raises(BadInput, match="it does not say what the digits of hpobench stand for"):
+        read_curves(written(tmp_path, TABULAR, "hpobench_x.csv"))

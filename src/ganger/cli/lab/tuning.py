@@ -50,6 +50,14 @@ def simulate_experiment(path: Path, recipe: str, options: dict[str, Any]) -> Non
         raise BadInput(
             f"no folder {str(target.parent)!r}", where="--per-trial", mend="make it first"
         )
+    if target is not None and target.exists():
+        for read in (path, Path(options["curves"])):
+            if read.exists() and target.samefile(read):
+                raise BadInput(
+                    f"it would overwrite {read}, which is read",
+                    where="--per-trial",
+                    mend="name another file",
+                )
     place, seeds = _place(experiment, options), _seeds(experiment, options)
     tasks = [(name, seed) for name in recipes for seed in seeds]
     runs: list[TuningRun] = []

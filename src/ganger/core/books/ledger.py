@@ -131,10 +131,9 @@ class Ledger(Occupancy):
         self.trail.append((job, None, _DOZED))
 
     def wake(self, job: int) -> None:
-        """`job`, which is asleep, has its compute again. Raises InvariantError if it is taken."""
+        """`job`, which is asleep, has its compute again, also on a node that takes no others.
+        Raises InvariantError if it is taken."""
         shape, placement = self.holds[job]
-        if not all(self.up[slot.node] for slot in placement):
-            raise InvariantError(f"job {job} sleeps on a node that is down")
         self._get_up(job, shape, placement)
         self.trail.append((job, None, _WOKE))
 

@@ -162,5 +162,8 @@ class Occupancy(Capacity):
             turned = self._share(node, slot.devices, 0, needs.gpu_memory, take=hold)
             if turned and hold:
                 self._take_devices(node, turned)
-            elif turned:
+                continue
+            if turned:
                 self._return_devices(node, turned)
+            if not hold:  # memory is free beside those who compute there, or who sleep there too
+                self.cell_of[node].returned += max((slot.devices & ~turned).bit_count(), 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ganger.core.errors import InvariantError
 from ganger.core.events import EVALUATED, PROGRESSED, ROUTED, SERVED, Evaluated, Served, Unable
 from ganger.core.plan import SPAWNED_MAX, AskAt, Retire, Route, Spawn, Tune
@@ -76,6 +78,14 @@ class Families(Reducer):
         if self._fits.get(parent) is not action.spec:  # else it was looked at before
             refuse_unfit_child(action.spec, self.jobs.spec(parent))
             self._fits[parent] = action.spec
+        if action.copies is not None:
+            copied, epoch = action.copies
+            if not 0 <= copied < self.jobs.n or self.jobs.parent[copied] != parent:
+                raise InvariantError(
+                    f"job {copied} is copied, and it is not a child of job {parent}"
+                )
+            if not 0 <= epoch < math.inf:
+                raise InvariantError(f"job {copied} is copied after {epoch:g} epochs")
         asked = spawning.get(parent, 0) + action.n
         if not 0 < action.n <= asked <= SPAWNED_MAX:
             raise InvariantError(f"{asked} children of job {parent} are asked for at once")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -206,27 +206,35 @@ def refuse_unfit_child(child: JobSpec, parent: JobSpec) -> None:
         return
     for what, asked, held in _beyond(child.shape, parent.shape):
         raise BadInput(
-            f"it asks for {asked:g} {what}, and its parent {parent.name!r} never holds"
-            f" more than {held:g}",
+            f"it asks for {asked:.15g} {what}, and its parent {parent.name!r} never holds"
+            f" more than {held:.15g}",
             where=where,
             mend="let it ask for less, or the parent for more",
         )
 
 
+_PARTS: Final = {"GPUs": WHOLE, "CPUs": 1000, "MiB of host memory": 1, "MiB of GPU memory": 1}
+
+
 def _beyond(child: Shape, parent: Shape) -> list[tuple[str, float, float]]:
     """What the smallest child asks for beyond what the largest parent holds: unit, asked, held."""
     asked, held = _total(child, 0), _total(parent, 1)
-    return [(what, asked[what], held[what]) for what in asked if asked[what] > held[what]]
+    return [
+        (what, asked[what] / parts, held[what] / parts)
+        for what, parts in _PARTS.items()
+        if asked[what] > held[what]
+    ]
 
 
 def _total(shape: Shape, end: int) -> dict[str, float]:
-    """All that a job of `shape` takes at the least (`end` 0) or the most (1) of its sizes. With a
-    whole GPU comes as much of its memory as there is."""
-    total = dict.fromkeys(("GPUs", "CPUs", "MiB of host memory", "MiB of GPU memory"), 0.0)
+    """All that a job of `shape` takes at the least (`end` 0) or the most (1) of its sizes, in
+    `_PARTS` of the unit: thousandths add up without rounding. With a whole GPU comes as much of its
+    memory as there is."""
+    total = dict.fromkeys(_PARTS, 0.0)
     for role in shape.roles:
         size, needs = role.range[end], role.needs
-        total["GPUs"] += size * needs.gpus * needs.share / WHOLE
-        total["CPUs"] += size * needs.cpus / 1000
+        total["GPUs"] += size * needs.gpus * needs.share
+        total["CPUs"] += size * needs.cpus
         total["MiB of host memory"] += size * needs.memory
         if needs.share < WHOLE:
             total["MiB of GPU memory"] += size * needs.gpu_memory

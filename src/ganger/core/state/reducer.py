@@ -219,6 +219,8 @@ class Reducer(Transitions):
             self._release(job)
         elif verb == "suspend" and phase == RUNNING:
             return self._suspend_now(job) | COMMANDED
+        elif verb == "suspend" and phase == SUSPENDED:
+            self._resuming.discard(job)
         elif verb == "resume" and phase == SUSPENDED:
             self._resume_soon(job)
         return COMMANDED

@@ -244,9 +244,10 @@ class Transitions(State):
         return CAPACITY_FREED
 
     def _suspend_now(self, job: int) -> int:
-        """Freeze a running job. One that says how much memory it keeps yields its compute."""
+        """Freeze a running job. One that says how much memory it keeps yields its compute, but for
+        a search: its trials compute there."""
         ledger = self._scope_of(job).ledger
-        yields = may_doze(ledger.holds[job][0])
+        yields = self._kind[job] != _TUNE and may_doze(ledger.holds[job][0])
         if yields:
             ledger.doze(job)
             ledger.settle()
@@ -267,7 +268,11 @@ class Transitions(State):
             ledger = self._scope_of(job).ledger
             if job not in ledger.asleep:  # it is over, or a policy has resumed it
                 self._resuming.discard(job)
-            elif not ledger.waits(ledger.holds[job][1]) and ledger.could_wake(job):
+                continue
+            placement = ledger.holds[job][1]
+            if any(slot.node in self.usable.down for slot in placement):
+                continue
+            if not ledger.waits(placement) and ledger.could_wake(job):
                 ledger.wake(job)
                 ledger.settle()
                 self._resuming.discard(job)
@@ -341,6 +346,8 @@ class Transitions(State):
         job = action.job
         if self._phase[job] != RUNNING or action.attempt != self._attempt[job]:
             raise InvariantError(f"{action} on a job that is {Phase(self._phase[job]).name}")
+        if action.yields and job not in self._scope_of(job).ledger.asleep:
+            raise InvariantError(f"{action}: only a person's order makes a job yield its compute")
         self._accrue(job)
         self._phase[job] = SUSPENDED
         if action.yields:

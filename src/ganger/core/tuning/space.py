@@ -19,8 +19,11 @@ from ganger.core.errors import BadInput
 Value: TypeAlias = float | int | str | bool
 Point: TypeAlias = dict[str, Value]
 _ANEW, _UP, _DOWN = 0.25, 1.2, 0.8
-GRID_MAX: Final = 1_000_000
+GRID_MAX: Final = 100_000
 """The most points of a grid."""
+GRID_VALUES_MAX: Final = 1_000_000
+"""The most values in all points of a grid together."""
+PARAMETERS_MAX: Final = 1_000
 
 
 class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -67,10 +70,23 @@ class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
                 where=f"{where}: low",
                 mend="use a low above 0",
             )
+        if not self._apart():
+            raise BadInput(
+                f"its scale from {self.low:g} to {self.high:g} is beyond what numbers can tell",
+                where=where,
+                mend="use ends that are less, or more, apart",
+            )
         if self.type == "integer" and (self.low % 1 or self.high % 1):
             raise BadInput("an end is not an integer", where=where, mend="round low and high")
         if not 0 <= self.grid <= GRID_MAX:
             raise BadInput("it is out of range", where=f"{where}: grid", mend="use 2 to 100")
+
+    def _apart(self) -> bool:
+        """Whether the ends are so far apart, and no farther, that values between them differ."""
+        if self.log:
+            ratio = self.high / self.low
+            return math.isfinite(ratio) and math.log(self.low) < math.log(self.high)
+        return math.isfinite(self.high - self.low)
 
     def value(self, unit: float) -> Value:
         """The value at `unit`, which is from 0 up to but not including 1."""
@@ -146,6 +162,12 @@ class Space:
         self.parameters = dict(parameters)
         if not self.parameters:
             raise BadInput("it has no parameter", where=where, mend="add one, such as [space.lr]")
+        if len(self.parameters) > PARAMETERS_MAX:
+            raise BadInput(
+                f"{len(self.parameters):,} parameters",
+                where=where,
+                mend=f"use at most {PARAMETERS_MAX:,}",
+            )
         before: dict[str, Parameter] = {}
         for name, parameter in self.parameters.items():
             parameter.check(f"{where}: {name}")
@@ -237,9 +259,10 @@ class Space:
         many."""
         steps = {name: parameter.steps() for name, parameter in self.parameters.items()}
         count = math.prod(map(len, steps.values()))
-        if count > GRID_MAX:
+        if count > min(GRID_MAX, GRID_VALUES_MAX // len(steps)):
+            size = f"{count:,}" if count < 10**15 else "more than 10^15"
             raise BadInput(
-                f"a grid of {count:,} points", where="space", mend="set `grid` of some parameters"
+                f"a grid of {size} points", where="space", mend="set `grid` of some parameters"
             )
         points: dict[tuple[tuple[str, Value], ...], Point] = {}
         for values in product(*steps.values()):

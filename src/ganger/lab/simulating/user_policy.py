@@ -25,7 +25,7 @@ from ganger.core.plan import (
     Start,
 )
 from ganger.core.protocols import Policy
-from ganger.core.spec import Shape
+from ganger.core.spec import JobSpec, Shape
 from ganger.core.state.jobs import HOLDS_DEVICES, Phase
 from ganger.core.units import WHOLE
 from ganger.core.view import View
@@ -110,11 +110,13 @@ class OwnPolicy:
         jobs = view.jobs
         if isinstance(action, Spawn | Route):
             row = action.parent if isinstance(action, Spawn) else action.service
-            if not 0 <= row < jobs.n:
+            if not (_is_whole(row) and 0 <= row < jobs.n):
                 raise self.wrong(f"{_said(action)} names job {row}, which there is not")
+            if isinstance(action, Spawn) and not _is_spawn(action):
+                raise self.wrong("Spawn takes (row, JobSpec, n, copies), copies being (row, epoch)")
             return
         job = action.job
-        if not 0 <= job < jobs.n:
+        if not (_is_whole(job) and 0 <= job < jobs.n):
             raise self.wrong(f"{_said(action)} names job {job}, which there is not")
         phase, name = Phase(jobs.phase[job]), jobs.name(job)
         waits = phase == Phase.PENDING or (phase == Phase.BLOCKED and job in view.paused.tolist())
@@ -132,6 +134,28 @@ class OwnPolicy:
             msgspec.msgpack.encode(memory)
         except (TypeError, ValueError, OverflowError) as error:
             raise self.wrong(f"its memory cannot be kept: {error}") from None
+
+
+def _is_spawn(action: Any) -> bool:
+    """Whether its fields are of the types that they are declared with."""
+    copies = action.copies
+    return (
+        isinstance(action.spec, JobSpec)
+        and _is_whole(action.n)
+        and (
+            copies is None
+            or (
+                isinstance(copies, tuple)
+                and len(copies) == 2
+                and _is_whole(copies[0])
+                and (isinstance(copies[1], float) or _is_whole(copies[1]))
+            )
+        )
+    )
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _said(action: AnyAction) -> str:

@@ -8,6 +8,7 @@ the trial broke down.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -58,10 +59,12 @@ def _no_task(file: TextFile, task: str) -> None:
 
 
 def _parameter(column: NDArray[Any]) -> list[Value]:
-    """Texts as numbers where all of them are."""
+    """Texts as numbers where all of them are, and finite."""
     try:
         numbers = [float(cell) for cell in column]
     except ValueError:
+        return [str(cell) for cell in column]
+    if not all(map(math.isfinite, numbers)):
         return [str(cell) for cell in column]
     if all(number.is_integer() and abs(number) < 1e15 for number in numbers):
         return [int(number) for number in numbers]
@@ -235,7 +238,7 @@ def _decoded(file: TextFile, labels: Sequence[str]) -> dict[str, Sequence[Value]
             name: [values[int(label[at])] for label in labels]
             for at, (name, values) in enumerate(space.items())
         }
-    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         raise BadInput(
             f"it does not say what the digits of {family} stand for",
             where=str(beside),
@@ -250,7 +253,10 @@ _LAYOUTS: Final[
     ]
 ] = (
     (lambda header: "OpenML_task_id" in header and "val_accuracy_1" in header, _lcbench),
-    (lambda header: header[0] == "config" and "valid_loss_0" in header, _taskset),
+    (
+        lambda header: header[0] == "config" and {"valid_loss_0", "valid_loss_1"} <= set(header),
+        _taskset,
+    ),
     (lambda header: header[0] == "config" and "train_time_0" in header, _tabular),
     (lambda header: "epoch" in header and "seconds" in header, _own),
 )
