@@ -95,6 +95,16 @@ def test_a_table_has_a_row_for_each_recipe(files: tuple[Path, Path]) -> None:
     assert "small on 3 GPUs, min of loss" in printed
 
 
+def test_names_stay_whole_in_eighty_columns(files: tuple[Path, Path]) -> None:
+    """`tune.hyperband` is the longest; a budget takes a column more."""
+    path, _ = files
+    path.write_text(EXPERIMENT + "[budget]\ngpu_hours = 20\n[space.lr]\nlow = 0.1\nhigh = 1\n")
+    words = [str(path), "--curves", "parametric:epochs=81", "-r", "tune.hyperband", "--quiet"]
+    lines = CliRunner().invoke(simulate, words, env={"COLUMNS": "80"}).output.splitlines()
+    assert any(line.startswith("tune.hyperband ") for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
 def test_every_trial_is_a_row_of_a_file(files: tuple[Path, Path], tmp_path: Path) -> None:
     path, curves = files
     target = tmp_path / "trials.csv"

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
 import ganger
 from ganger.cli.lab.recipes import RENAMED
 from ganger.cli.main import cli
+from ganger.recipes import registry
 
 TRACE = "job,submitted,duration,gpus\nwarm-up,0,15m,1\ntrain,60,1h,4\n"
 
@@ -108,3 +112,38 @@ def test_a_mechanism_by_its_name_of_before_is_found_with_a_warning(old: str) -> 
     assert done.exit_code == 0, done.output
     assert done.stderr == f"warning: mechanism {old} is now called {RENAMED[old]}\n"
     assert json.loads(done.stdout)
+
+
+def without_examples(command: click.Command, *path: str) -> list[str]:
+    """The commands from here down whose help shows no example."""
+    context = click.Context(command)
+    if isinstance(command, click.Group):
+        below = [
+            (name, command.get_command(context, name)) for name in command.list_commands(context)
+        ]
+        return [word for name, one in below if one for word in without_examples(one, *path, name)]
+    return [] if "Example" in command.get_help(context) else [" ".join(path)]
+
+
+def test_the_help_of_every_command_has_an_example() -> None:
+    assert without_examples(cli) == []
+
+
+@pytest.mark.parametrize("plane", registry.PLANES)
+def test_a_recipe_is_shown_with_a_command_that_runs_it(plane: str) -> None:
+    """As it stands there, and with its defaults; and the list names the planes beside its own."""
+    for name in registry.recipes(plane):
+        shown = CliRunner().invoke(cli, ["recipe", name]).output.rstrip().splitlines()
+        words = shlex.split(shown[-1])
+        assert shown[-2] == "For example:"
+        assert words[0] == "ganger"
+        spec = words[words.index("--serving" if plane == "serving" else "--recipe") + 1]
+        found, given = registry.parse(spec)
+        assert found.name == name
+        told = [word for word in found.defaults().values() if word not in ("", "none", "never")]
+        assert len(given) == min(1, len(told))
+        defaults = inspect.signature(found.make).parameters
+        assert all(defaults[key].default == value for key, value in given.items())
+    listed = CliRunner().invoke(cli, ["recipes", "--plane", plane])
+    assert f"recipes of the plane {plane}. Others: " in listed.stderr
+    assert "--plane" not in listed.stdout

@@ -283,7 +283,7 @@ def test_it_divides_grants_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("recipe", "plane", "mend"),
     [
-        ("tune.sha", "training", "use it as --inner tune.sha"),
+        ("tune.sha", "training", "use it as --inner tune.sha, or on an experiment file"),
         ("tune.sha(eta=4)", "serving", "use it as --inner tune.sha"),
         ("scale.threshold", "training", "use it as --serving scale.threshold"),
         ("SCALE.threshold", "tuning", "use it as --serving scale.threshold"),

@@ -266,3 +266,22 @@ def test_limits_say_what_would_end_the_wait(make: Make) -> None:
         "Its array may have 1 (now 1) tasks in the queue at once: it enters the queue when one of"
         f" them ends, or when `ganger update {tasks[0] + 1} --throttle` allows more."
     ]
+
+
+def test_a_suspended_job_that_keeps_only_its_memory_says_so(make: Make) -> None:
+    """The second job has no GPU, and so nothing that it could yield."""
+    desk = make("fifo", box(2, "node-1"))
+    (row,) = desk.submit(gpus=2, gpu_memory="4GiB")
+    (other,) = desk.submit(gpus=0)
+    desk.steps(1)
+    (held,) = told(desk, row).lines
+    assert "GPU memory" not in held
+    desk.order("suspend", row, other)
+    place = held.split()[3]
+    assert told(desk, row).lines == [
+        f"It keeps only its GPU memory on {place}: other jobs may run there.",
+        "After `ganger resume` it goes on as soon as no other job runs there.",
+    ]
+    assert told(desk, other).lines[0].startswith("It has held ")
+    desk.order("resume", row)
+    assert told(desk, row).lines[0].startswith(f"It has held {place} for ")

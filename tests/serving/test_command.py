@@ -183,7 +183,7 @@ def test_beside_several_recipes_stands_one_that_knows_the_future(
     assert told == [("serve.clairvoyant", "future", 0.05), ("serve.clairvoyant", "future", 1)]
     shown = call(tmp_path, *words, models=plain).stdout
     assert "knows all requests before they come (needs: future)" in " ".join(shown.split())
-    assert sum(line.startswith(" clairvoyant ") for line in shown.splitlines()) == 2
+    assert sum(line.startswith("clairvoyant  ") for line in shown.splitlines()) == 2
     out = tmp_path / "r.html"
     call(tmp_path, *words, "--report", str(out), models=plain)
     assert "serve.clairvoyant" in out.read_text()

@@ -47,6 +47,7 @@ Examples:
   ganger recipes --mechanism lease --year 2019-2021
   ganger recipes --elastic --heterogeneous
   ganger recipes --plane serving
+  ganger recipes --plane tuning
   ganger recipes --json | jq '.[].name'
 """
 
@@ -57,8 +58,8 @@ Examples:
     type=click.Choice(list(PLANES)),
     default="training",
     show_default=True,
-    help="What they decide over: jobs; services, for `simulate --serving`; the trials of"
-    " a search, for `simulate --inner`.",
+    help="What the recipes decide over. training: jobs; serving: services and their replicas;"
+    " tuning: the trials of a search; requests: requests to models.",
 )
 @click.option(
     "--objective",
@@ -110,6 +111,10 @@ def recipes(plane: str, pages: Path | None, as_json: bool, **filters: Any) -> No
         click.echo(json.dumps(rows, indent=2))
     elif rows:
         _print(rows)
+        others = ", ".join(other for other in PLANES if other != plane)
+        click.echo(
+            f"\n{len(rows)} recipes of the plane {plane}. Others: --plane {others}.", err=True
+        )
     else:
         click.echo("no recipe passes all filters", err=True)
     if not rows:
@@ -140,7 +145,10 @@ def _print(rows: list[dict[str, Any]]) -> None:
     Console().print(table)
 
 
-@click.command(epilog="\b\nExample:\n  ganger recipe tiresias")
+@click.command(
+    epilog="\b\nExamples:\n  ganger recipe tiresias\n  ganger recipe tune.asha\n"
+    "  ganger recipe clockwork --json"
+)
 @click.argument("name", shell_complete=complete_recipe)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def recipe(name: str, as_json: bool) -> None:
@@ -165,9 +173,22 @@ def recipe(name: str, as_json: bool) -> None:
     table = Table("Parameter", "Default", "Allowed values", box=None, pad_edge=False)
     for key, told in entry["values"].items():
         table.add_row(key, told["default"], told["words"])
+    written = name
     if entry["parameters"]:
         console.print()
         console.print(table)
-        console.print(
-            f"\nWrite it like: {entry['name']}({next(iter(entry['parameters']))}=...)", markup=False
-        )
+        for key, default in entry["parameters"].items():
+            if default not in ("", "none", "never"):  # these stand for no value
+                written = f"'{name}({key}={default.replace(' ', '')})'"
+                break
+    click.echo(f"\nFor example:\n  {RUN[find(name).plane].format(written)}")
+
+
+RUN: Final = {
+    "training": "ganger simulate jobs.csv --cluster 8x8xV100 --recipe {}",
+    "serving": "ganger simulate jobs.csv --cluster 2x4xT4 --serving {}"
+    " --requests r.csv --models models.toml",
+    "tuning": "ganger simulate experiment.toml --curves curves.csv --recipe {}",
+    "requests": "ganger requests simulate r.csv --models models.toml --fleet T4:4 --recipe {}",
+}
+"""By the plane of a recipe, a command that runs it."""

@@ -149,8 +149,8 @@ def _show(experiment: Experiment, place: Place, runs: list[TuningRun]) -> None:
     titles = ["trials", "reports", "best", "after", "took", "GPU-h", *["cost"] * priced]
     titles += [each.split("_")[0] for each in limited]
     table = plain_table()
-    table.show_header, table.padding = True, (0, 1, 0, 0)
-    table.add_column("recipe", overflow="fold", min_width=12)
+    table.show_header, table.padding, table.show_edge = True, 0, False
+    table.add_column("recipe", overflow="fold", min_width=14)
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
     for recipe, group in groups.items():
@@ -165,7 +165,7 @@ def _show(experiment: Experiment, place: Place, runs: list[TuningRun]) -> None:
             *(_kept(group, name) for name in limited),
         ]
         table.add_row(escape(recipe), *cells)
-    screen.print(table)
+    screen.print(table, "")
     seeds = len({run.seed for run in runs})
     about = (
         f"{experiment.document.name} on {place.cluster.name}, {runs[0].mode} of {runs[0].metric}"

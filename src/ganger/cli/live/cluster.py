@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  ganger nodes\n  ganger nodes --watch")
 @click.option("--watch", "-w", "again", is_flag=True, help="Refresh every 2 s.")
 @_json
 def nodes(again: bool, as_json: bool) -> None:
@@ -61,7 +61,7 @@ def say_of_nodes(names: tuple[str, ...], verb: str, as_json: bool) -> None:
     print_json(found) if as_json else click.echo(_node_table(found))
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  ganger drain box-1\n  ganger resume box-1")
 @click.argument(
     "names", nargs=-1, required=True, metavar="NODE...", shell_complete=completion.nodes
 )
@@ -71,7 +71,7 @@ def drain(names: tuple[str, ...], as_json: bool) -> None:
     say_of_nodes(names, "drain", as_json)
 
 
-@click.command("show")
+@click.command("show", epilog="\b\nExamples:\n  ganger policy show\n  ganger policy show --json")
 @_json
 def policy_show(as_json: bool) -> None:
     """Show the recipe in force."""

@@ -280,7 +280,7 @@ def _why(places: Places, process: subprocess.Popen[bytes]) -> str:
     return f"it ended with {process.returncode}, without a message (see `ganger doctor`)"
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  ganger down\n  ganger down --jobs")
 @click.option(
     "--jobs", is_flag=True, help="Stop running jobs first. They go back to the queue and are held."
 )
@@ -299,7 +299,7 @@ def down(jobs: bool) -> None:
     raise GangerError(f"the daemon (pid {pid}) does not stop")
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  ganger status\n  ganger status --json")
 @_json
 def status(as_json: bool) -> None:
     """Show whether the daemon runs, and its state. The exit code is 1 if it does not run."""
@@ -355,7 +355,10 @@ WantedBy={target}
 """
 
 
-@click.command("install-service")
+@click.command(
+    "install-service",
+    epilog="\b\nExamples:\n  ganger install-service --print\n  ganger install-service",
+)
 @click.option("--print", "only_print", is_flag=True, help="Print the unit and write nothing.")
 @click.option("--system", is_flag=True, help="For all users (as root), in shared mode.")
 def install_service(only_print: bool, system: bool) -> None:

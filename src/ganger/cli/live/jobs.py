@@ -224,7 +224,7 @@ def history(
 _SACCTS: Final = "JobID,JobName,Partition,Account,AllocTRES,State,ExitCode"
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  ganger show 12\n  ganger show 12 14_3 --json")
 @_jobs
 @_json
 def show(jobs: tuple[str, ...], as_json: bool) -> None:
@@ -306,7 +306,7 @@ def _children(job: JobDetail) -> list[str]:
     return table(titles, rows, shrink=(3,)).splitlines()
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  ganger logs -f 12\n  ganger logs 14_3 --lines 50")
 @click.argument("job", shell_complete=completion.jobs)
 @click.option("--follow", "-f", is_flag=True, help="Follow the output until the job is over.")
 @click.option("--lines", "-n", default=0, help="Print only this many last lines.")
@@ -348,7 +348,7 @@ def logs(job: str, follow: bool, lines: int, stream: str | None, attempt: int, n
             click.echo(f"ganger: attempt {one.attempt}: {shown(one.note)}", err=True)
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  ganger wait 12 13\n  ganger wait 12 --timeout 3600")
 @_jobs
 @click.option("--timeout", type=float, help="Give up after this many seconds, with exit code 124.")
 def wait(jobs: tuple[str, ...], timeout: float | None) -> None:
@@ -385,7 +385,9 @@ def wait_for(client: Client, jobs: list[str], timeout: float | None) -> int:
 
 
 def _order(verb: str, text: str, past: str) -> click.Command:
-    @click.command(verb, help=text)
+    example = f"\b\nExamples:\n  ganger {verb} 12\n  ganger {verb} 12 14_3"
+
+    @click.command(verb, help=text, epilog=example)
     @_jobs
     @_json
     def command(jobs: tuple[str, ...], as_json: bool) -> None:
@@ -444,7 +446,8 @@ requeue = _order(
 )
 suspend = _order(
     "suspend",
-    "Freeze running jobs; they keep their GPUs. One with --gpu-memory keeps only that.",
+    "Freeze running jobs. A suspended job keeps its GPUs. If it was submitted with --gpu-memory, it"
+    " keeps only that memory, and other jobs with --gpu-memory may run on its GPUs meanwhile.",
     "suspended",
 )
 
@@ -463,10 +466,14 @@ def resume(names: tuple[str, ...], as_json: bool) -> None:
     say_of_nodes(names, "resume", as_json)
 
 
-@click.command()
+@click.command(
+    epilog="\b\nExamples:\n  ganger update 12 --priority 5\n  ganger update 12 --time 4h"
+)
 @_jobs
-@click.option("--priority", type=int)
-@click.option("--weight", type=float)
+@click.option(
+    "--priority", type=int, help="The new priority. Jobs with a higher priority go first."
+)
+@click.option("--weight", type=float, help="The new weight in fair shares.")
 @click.option(
     "--time",
     "-t",
@@ -475,8 +482,12 @@ def resume(names: tuple[str, ...], as_json: bool) -> None:
     type=SPAN,
     help="The new time limit. It applies to attempts that start from now on.",
 )
-@click.option("--estimate", metavar="TIME|never", type=SPAN)
-@click.option("--deadline", metavar="WHEN|never")
+@click.option(
+    "--estimate", metavar="TIME|never", type=SPAN, help="The new estimate of the run time."
+)
+@click.option(
+    "--deadline", metavar="WHEN|never", help="The new deadline, for recipes that know deadlines."
+)
 @click.option("--throttle", type=int, help="For an array: this many tasks run at once; 0: all.")
 @_json
 def update(jobs: tuple[str, ...], as_json: bool, **changes: Any) -> None:

@@ -17,7 +17,7 @@ from ganger.client.shown import shown
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.command()
+@click.command(epilog="\b\nExample:\n  ganger preempt --rehearse 12")
 @click.argument("job", shell_complete=completion.jobs)
 @click.option("--rehearse", is_flag=True, help="Confirm that the job is preempted now. Required.")
 @click.option(

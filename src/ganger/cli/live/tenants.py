@@ -21,7 +21,7 @@ from ganger.core.units import SECOND, parse_duration
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-@click.command()
+@click.command(epilog="\b\nExamples:\n  ganger fairshare\n  ganger fairshare --json")
 @_json
 def fairshare(as_json: bool) -> None:
     """Show what each tenant has used and holds (as sshare)."""

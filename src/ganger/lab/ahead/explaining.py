@@ -76,6 +76,18 @@ class Scene:
         return "Priority" if any(one.within == within for one in self.reasons) else "Resources"
 
 
+def keeps_memory(kernel: Kernel, row: int, where: Sequence[str]) -> list[str]:
+    """What is said of a suspended job that keeps only its GPU memory; nothing of other jobs.
+    `where`: its nodes or devices."""
+    jobs = kernel.jobs
+    if jobs.phase[row] != Phase.SUSPENDED or jobs.size[row] or not jobs.gpus[row] or not where:
+        return []
+    return [
+        f"It keeps only its GPU memory on {', '.join(where)}: other jobs may run there.",
+        "After `ganger resume` it goes on as soon as no other job runs there.",
+    ]
+
+
 def explain_waiting(scene: Scene, row: int, found: Explanation) -> None:
     """What a pending job waits for, what refused it, and which jobs hold what it could use."""
     kernel = scene.kernel

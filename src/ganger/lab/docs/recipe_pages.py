@@ -205,6 +205,16 @@ def _on_jobs(recipe: Recipe) -> str:
     )
 
 
+GUIDES = {
+    "tuning": "[a search on curves](../tuning.md),"
+    " or [among the jobs of a cluster](../services-and-searches.md)",
+    "serving": "[services by rates](../services-and-searches.md),"
+    " or [with every request](../serving.md#services-beside-training)",
+    "requests": "[serving requests](../serving.md)",
+}
+"""By the plane of a recipe, where it is described how to run it."""
+
+
 def _facts(recipe: Recipe) -> str:
     source = recipe.make.__module__.removeprefix("ganger.recipes.").replace(".", "/") + ".py"
     found = {
@@ -223,6 +233,7 @@ def _facts(recipe: Recipe) -> str:
             f"`{module}` ({', '.join(names)})" for module, names in recipe.mechanisms.items()
         ),
         "Code": f"[{source}](../../src/ganger/recipes/{source})",
+        "How to run it": GUIDES.get(recipe.plane, ""),
     }
     return "\n".join(f"- **{name}:** {text}" for name, text in found.items() if text)
 

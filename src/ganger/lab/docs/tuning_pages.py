@@ -88,7 +88,7 @@ def example(recipe: Recipe) -> str:
             f" {figures['best']:.3f}, found after {figures['best_at_seconds']:.0f} s of"
             f" {figures['seconds']:.0f} s.",
             "",
-            "| trial | rate | width | started (s) | ended (s) | epochs | | best loss |",
+            "| trial | rate | width | started (s) | ended (s) | epochs | state | best loss |",
             "|---:|---:|---:|---:|---:|---:|:---|---:|",
             *rows,
         ]

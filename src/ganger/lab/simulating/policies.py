@@ -33,20 +33,21 @@ def load_policy(
         return load_own(file, name)
     found, _ = registry.parse(spec, bounded=bounded)
     if found.plane not in ("training", "requests", plane):
-        what, option = OTHER_PLANES[found.plane]
+        what, option, instead = OTHER_PLANES[found.plane]
         raise BadInput(
             f"{found.name} decides over {what} only",
             where="recipe",
-            mend=f"use it as {option} {found.name}",
+            mend=f"use it as {option} {found.name}{instead}",
         )
     return registry.make(spec, bounded=bounded)
 
 
 OTHER_PLANES = {
-    "serving": ("services", "--serving"),
-    "tuning": ("the trials of a search", "--inner"),
+    "serving": ("services", "--serving", ""),
+    "tuning": ("the trials of a search", "--inner", ", or on an experiment file: docs/tuning.md"),
 }
-"""What recipes decide over that are not for all jobs, and the option of `ganger simulate`."""
+"""What recipes decide over that are not for all jobs, the option of `ganger simulate`, and what
+else takes them."""
 
 
 def families(trace: Trace, inner: str, *, recorded: bool = False) -> bool:

@@ -106,8 +106,8 @@ def sha(
     `eta` times as many, and so on; the last one trains to its end. None trains for more than
     `epochs`.
 
-    A search with fewer children than `trials` gets as many more, each on `gpus` GPUs. `mode`:
-    whether a reported loss should be small, or an accuracy large.
+    Trials that the trace states count among `trials`. The search starts the others, each on `gpus`
+    GPUs. `mode` is `min` for a loss, which should be small, and `max` for an accuracy.
     """
     return SuccessiveHalving("tune.sha", trials, eta, first, mode, gpus, epochs or ENDLESS)
 
@@ -143,7 +143,7 @@ def asha(
     gpus: Count = 1,
 ) -> Policy:
     """Successive halving without waiting. Trials are judged after `first`, `eta` x `first`, ...
-    epochs by those that were there before them, and after `epochs` they are over.
+    epochs against those that came as far before them, and end after `epochs` epochs.
 
     `stop`: a trial goes on at once if it is among the best one in `eta` (rounded up) so far, and
     ends otherwise. `promote`: it is set aside; where there is room, the best trial of the highest

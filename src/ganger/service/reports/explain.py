@@ -14,6 +14,7 @@ from ganger.lab.ahead.explaining import (
     compare,
     explain_waiting,
     jobs_named,
+    keeps_memory,
 )
 from ganger.lab.ahead.whatif import Outlook
 from ganger.service.daemon import Daemon
@@ -47,7 +48,7 @@ def explain(daemon: Daemon, row: int) -> Explanation:
         has = rows.devices(daemon, row, int(kernel.jobs.attempt[row]), held)
         lasts = format_duration(daemon.now() - int(kernel.jobs.held_since[row]))
         what = f"has held {', '.join(has)}" if has else "has run and held nothing itself"
-        found.lines.append(f"It {what} for {lasts}.")
+        found.lines += keeps_memory(kernel, row, has) or [f"It {what} for {lasts}."]
     found.lines += families.sentences(daemon, row)
     preemptions = int(kernel.jobs.preemptions[row])
     if preemptions:

@@ -28,7 +28,7 @@ def show(found: Comparison, *, by_class: bool = False) -> None:
     columns = dict(zip(_TITLES, zip(*groups, strict=True), strict=True))
     shown = [name for name, words in columns.items() if len(set(words)) > 1] or ["recipe"]
     figures = _figures(found.runs, len(shown))
-    screen.print(_table(groups, columns, shown, figures))
+    screen.print(_table(groups, columns, shown, figures), "")
     if by_class:
         _show_classes(
             screen,
@@ -96,7 +96,7 @@ def _table(
     groups: Groups, columns: dict[str, tuple[str, ...]], shown: list[str], figures: Figures
 ) -> Any:
     table = plain_table()
-    table.show_header, table.padding = True, (0, 1, 0, 0)
+    table.show_header, table.padding, table.show_edge = True, (0, 1, 0, 0), False
     widest = 17 if len(shown) < 3 else 12
     for title in shown:
         words = [title, *columns[title]]
@@ -217,7 +217,9 @@ def time_of(value: float | None) -> str:
     """Seconds, as they are shown."""
     if value is None:
         return "-"
-    return f"{value * 1000:.1f}ms" if value < 1 else format_duration(value * SECOND)
+    if value >= 1:
+        return format_duration(value * SECOND)
+    return f"{value * 1000:.{value < 0.1:d}f}ms"
 
 
 _ALL: Final = 0.9995
