@@ -227,8 +227,10 @@ class Stock:
         return (self._known.get(id(shape)) or self._learn(shape)).cells
 
     def is_whole(self, shape: Shape) -> bool:
-        """Whether it takes GPUs, and only whole ones, whatever else it needs beside them."""
-        return (self._known.get(id(shape)) or self._learn(shape)).whole > 0
+        """Whether it takes GPUs, and only such as are wholly free, whatever else it needs: a shape
+        that says how much GPU memory it needs may lie over who is asleep."""
+        known = self._known.get(id(shape)) or self._learn(shape)
+        return known.whole > 0 and not known.beside
 
     def lacks(self, shape: Shape) -> bool:
         """Whether no cell has as many whole GPUs free as `shape` asks for: a cheap no before
