@@ -68,9 +68,9 @@ pages: $(VENV)/run ## Make again what is made from the code: docs/recipes, docs/
 	$(BIN)/python -m ganger.lab.docs.life_page docs/live.md
 
 lock: ## Rewrite the lock files (needs uv)
-	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate \
+	uv pip compile --no-strip-extras --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate \
 	  pyproject.toml requirements/build.in -o requirements/run.lock
-	uv pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate \
+	uv pip compile --no-strip-extras --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate \
 	  pyproject.toml requirements/build.in --group dev -o requirements/dev.lock
 
 clean: ## Remove what was made
