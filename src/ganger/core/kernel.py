@@ -45,7 +45,7 @@ class Kernel(Families):
         self.policy = policy
         self.oracle: Oracle = oracle if oracle is not None else Ignorant()
         self.journal = journal
-        self.validate = self.counts_anew = validate
+        self.validate = validate
         self.revision = 0
         self.decisions = 0
         self.events = 0

@@ -74,8 +74,6 @@ class State:
         self.settings = Settings()
         self.usable = Usable(self.ledger)
         self._owing = self.usable.owing
-        self.counts_anew = False
-        """Whether somebody looks at a twin of the jobs table, which has to count its rows anew."""
         self.changes = 0
         """Kinds of change since the policy was last asked."""
         self._orders: list[AnyAction] = []

@@ -69,11 +69,9 @@ class Transitions(State):
         """Know of more jobs, which will be Submitted. Raises BadInput."""
         self.row_named("")
         jobs, rows = self.jobs, self._rows
-        before = jobs.phase
         for spec in specs:
             rows[spec.name] = jobs.append(spec, rows)
-        if jobs.phase is not before or self.counts_anew:  # else no column has moved
-            self._bind()
+        self._bind()  # of another table if it moved; a twin that cannot be written to counts anew
 
     def _queue(self, job: int) -> int:
         """The job waits for devices from now on, unless people want something else."""
