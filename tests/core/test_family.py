@@ -499,7 +499,8 @@ class Restless:
             if place is not None and place != held:
                 view.draft.resize(0, place)
         plan, _ = self._fifo.decide(view, None)
-        plan.wake = min(plan.wake, view.now + 3 * SECOND)
+        if len(view.pending) or len(view.active):  # else all is over
+            plan.wake = min(plan.wake, view.now + 3 * SECOND)
         return plan, step + 1
 
 
@@ -522,7 +523,7 @@ def _around(view: View, held: Any, size: int) -> Any:
     return tuple(Slot(node, mask, mask.bit_count()) for node, mask in masks.items())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     RANDOM,
     st.sampled_from(["fifo", "srtf", "las(quantum=2s)", "backfill", "max-min", "afs"]),
@@ -559,7 +560,7 @@ def test_whatever_happens_to_a_grant_its_children_stay_inside_it_and_all_are_don
         works,
         cluster(2, 4, cpus=8000, memory=4000),
         Setup(costs=costs, outages=outages),
-        until=300 * SECOND,
+        until=2000 * SECOND,
     )
     done = {work.spec.name: run.phase(work.spec.name) for work in works}
     assert set(done.values()) == {"finished"}, done

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ganger.core.books.draft import Draft
@@ -12,6 +13,7 @@ from ganger.core.errors import InvariantError
 from ganger.core.events import ANYTHING, Batch
 from ganger.core.plan import Plan
 from ganger.core.protocols import Engine, Ignorant, Journal, Oracle, Policy
+from ganger.core.spec import JobSpec
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.families import Families
 from ganger.core.state.invariants import check_state
@@ -66,6 +68,12 @@ class Kernel(Families):
         super()._bind()
         self.view.bind(self.jobs.frozen() if self.validate else self.jobs)
         self._draft.bind(self.jobs)
+
+    def declare(self, specs: Iterable[JobSpec]) -> None:
+        """Know of more jobs, which will be Submitted. Raises BadInput."""
+        super().declare(specs)
+        if self.view.jobs is not self.jobs:  # a twin, which has to count its rows anew
+            self.view.bind(self.jobs.frozen())
 
     # ------------------------------------------------------------------ the loop
 

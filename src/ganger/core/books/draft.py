@@ -147,12 +147,10 @@ class Draft:
     ) -> list[int]:
         """Of children that hold something, those that a grant of `placement` has room for where
         they are, the first to come first."""
-        books, fit = Ledger(self._ledger.nodes, rooms(self.shape(parent), placement)), list[int]()
-        for child in sorted(held):
-            if books.is_free(self.shape(child), held[child]):
-                books.take(child, self.shape(child), held[child])
-                fit.append(child)
-        return fit
+        books = Ledger(self._ledger.nodes, rooms(self.shape(parent), placement))
+        known = self._inner.get(parent)
+        asleep = self._slept | known.asleep if known is not None else self._slept
+        return books.take_over({job: (self.shape(job), held[job]) for job in held}, asleep)
 
     def retire(self, job: int) -> None:
         """The job is wanted no more: it is over as soon as it has let go of what it holds."""
@@ -224,7 +222,7 @@ class Draft:
                     stops.append(Retire(job))
             elif held is None:
                 starts.append(self._start(step))
-            elif placement != held:
+            elif placement != held or (job in self._slept and job not in ledger.asleep):
                 self.freed[job] = held
                 waits = self._waits(ledger, job, placement)
                 resizes.append(Resize(job, attempt + 1, placement, waits))

@@ -5,7 +5,7 @@ Every change can be undone: `mark()`, then `rollback(mark)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from enum import Enum
 
@@ -29,15 +29,12 @@ class Did(Enum):
     REGAINED = "regained"
     GAVE = "gave"
     LEFT = "gave, and is to be waited for"
-    DOZED = "dozed"
-    WOKE = "woke"
     LEFT_ASLEEP = "left, which was asleep"
     REGAINED_ASLEEP = "regained, and sleeps on"
 
 
-_TOOK, _REGAINED, _GAVE, _LEFT, _DOZED, _WOKE, _LEFT_ASLEEP, _REGAINED_ASLEEP = (
-    Did  # an enum's member costs more to look up
-)
+# Looking an enum's member up costs more than what is done with it.
+_TOOK, _REGAINED, _GAVE, _LEFT, _LEFT_ASLEEP, _REGAINED_ASLEEP = Did
 
 
 def may_doze(shape: Shape) -> bool:
@@ -120,35 +117,52 @@ class Ledger(Occupancy):
             self._vacate(shape, placement)
 
     def doze(self, job: int) -> None:
-        """`job` keeps its memory, of devices and host; others may compute where it did.
-
-        Raises InvariantError if it holds nothing that it could yield.
-        """
+        """`job` keeps its memory, of devices and host; others may compute where it did: a fact,
+        which is not undone. Raises InvariantError if it holds nothing that it could yield."""
+        self._refuse_policies()
         shape, placement = self.holds.get(job, (None, ()))
         if shape is None or job in self.asleep or not may_doze(shape):
             raise InvariantError(f"job {job} yields no compute")
-        self._lie_down(job, shape, placement)
-        self.trail.append((job, None, _DOZED))
+        self._vacate(shape, placement)
+        self._hold_memory(shape, placement, hold=True)
+        self.asleep.add(job)
 
-    def wake(self, job: int) -> None:
-        """`job`, which is asleep, has its compute again, also on a node that takes no others.
-        Raises InvariantError if it is taken."""
+    def wake(self, job: int) -> bool:
+        """`job`, which is asleep, has its compute again, also on a node that takes no others: a
+        fact, which is not undone. Whether it was free; otherwise nothing changes."""
+        self._refuse_policies()
         shape, placement = self.holds[job]
-        self._get_up(job, shape, placement)
-        self.trail.append((job, None, _WOKE))
-
-    def could_wake(self, job: int) -> bool:
-        """Whether the compute of `job`, which is asleep, is free now."""
-        mark = self.mark()
+        cells = [self.cell_of[slot.node] for slot in placement]
+        returned = [(cell, cell.returned) for cell in cells]
+        self._hold_memory(shape, placement, hold=False)
         try:
-            self.wake(job)
+            self._occupy(shape, placement)
         except InvariantError:
+            self._hold_memory(shape, placement, hold=True)
             return False
-        self.rollback(mark)
+        finally:  # nothing was given back to others
+            for cell, before in returned:
+                cell.returned = before
+        self.asleep.remove(job)
         return True
 
+    def take_over(self, held: Mapping[int, tuple[Shape, Placement]], asleep: Set[int]) -> list[int]:
+        """Give these jobs what they hold, to those in `asleep` the memory of it; who got it,
+        ascending. Who is asleep comes first, since others may lie over its memory and not it under
+        theirs; then the first to come."""
+        given = list[int]()
+        for job in sorted(held, key=lambda job: (job not in asleep, job)):
+            try:
+                self.take(job, *held[job])
+            except InvariantError:
+                continue
+            if job in asleep:
+                self.doze(job)
+            given.append(job)
+        return sorted(given)
+
     def lay_down(self, job: int, shape: Shape, placement: Placement) -> None:
-        """`job` sleeps on `placement`, which is free: a fact, as a snapshot tells it."""
+        """`job`, which was asleep on `placement`, sleeps there again."""
         self.holds[job] = (shape, placement)
         self._hold_memory(shape, placement, hold=True)
         self.asleep.add(job)
@@ -158,36 +172,28 @@ class Ledger(Occupancy):
         return len(self.trail)
 
     def rollback(self, mark: int) -> None:
-        """Undo every take, give, regain, doze and wake since `mark`."""
+        """Undo every take, give and regain since `mark`."""
         while len(self.trail) > mark:
             job, gave, did = self.trail.pop()
-            if did is _TOOK or did is _REGAINED:
+            if gave is None:  # a take, or a regain
                 shape, placement = self.holds.pop(job)
-                self._vacate(shape, placement)
-                if did is _REGAINED:
+                if did is _REGAINED_ASLEEP:
+                    self._forget_asleep(job, shape, placement)
+                else:
+                    self._vacate(shape, placement)
+                if did is not _TOOK:
                     self._leave(job, shape, placement)
                 continue
-            if did is _REGAINED_ASLEEP:
-                shape, placement = self.holds.pop(job)
-                self._forget_asleep(job, shape, placement)
-                self._leave(job, shape, placement)
-                continue
-            shape, placement = gave or self.holds[job]
-            if did is _LEFT or did is _LEFT_ASLEEP:
+            shape, placement = gave
+            if did is not _GAVE:
                 self._has_left(job, placement)
             if did is _LEFT_ASLEEP:
                 self.lay_down(job, shape, placement)
                 continue
             before = self._free_around(placement)
-            if did is _DOZED:
-                self._get_up(job, shape, placement)
-            elif did is _WOKE:
-                self._lie_down(job, shape, placement)
-                continue
-            else:
-                self._occupy(shape, placement)
-                self.holds[job] = (shape, placement)
+            self._occupy(shape, placement)
             self._never_returned(before)
+            self.holds[job] = gave
 
     def settle(self) -> None:
         """Forget how to undo: all that was done stands."""
@@ -363,27 +369,9 @@ class Ledger(Occupancy):
             has = job, slot.devices, needs.cpus * slot.workers, needs.memory * slot.workers
             self.leaving.setdefault(slot.node, []).append(has)
 
-    def _lie_down(self, job: int, shape: Shape, placement: Placement) -> None:
-        self._vacate(shape, placement)
-        self._hold_memory(shape, placement, hold=True)
-        self.asleep.add(job)
-
     def _forget_asleep(self, job: int, shape: Shape, placement: Placement) -> None:
         self.asleep.remove(job)
         self._hold_memory(shape, placement, hold=False)
-
-    def _get_up(self, job: int, shape: Shape, placement: Placement) -> None:
-        """Raises InvariantError, and changes nothing, if its compute is not free."""
-        before = self._free_around(placement)
-        self._hold_memory(shape, placement, hold=False)
-        try:
-            self._occupy(shape, placement)
-        except InvariantError:
-            self._hold_memory(shape, placement, hold=True)
-            raise
-        finally:
-            self._never_returned(before)
-        self.asleep.remove(job)
 
     # ------------------------------------------------------------------ checks
 

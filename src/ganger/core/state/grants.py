@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ganger.core.books.ledger import Ledger, rooms
+from ganger.core.errors import InvariantError
 from ganger.core.plan import Placement
 from ganger.core.spec import Shape
 from ganger.core.state.cluster import Nodes
@@ -32,11 +33,8 @@ class Grants:
         before = self.inner.get(parent)
         books = Ledger(self._nodes, rooms(shape, placement))
         if before is not None:
-            for job, (asked, held) in before.holds.items():
-                if job in before.asleep:
-                    books.lay_down(job, asked, held)
-                else:
-                    books.take(job, asked, held)
+            if len(books.take_over(before.holds, before.asleep)) < len(before.holds):
+                raise InvariantError(f"what children of job {parent} hold is not free in its grant")
             books.leaving = before.leaving
             books.settle()
         self.inner[parent] = books

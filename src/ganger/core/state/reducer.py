@@ -220,7 +220,7 @@ class Reducer(Transitions):
         elif verb == "suspend" and phase == RUNNING:
             return self._suspend_now(job) | COMMANDED
         elif verb == "suspend" and phase == SUSPENDED:
-            self._resuming.discard(job)
+            return self._stay_suspended(job) | COMMANDED
         elif verb == "resume" and phase == SUSPENDED:
             self._resume_soon(job)
         return COMMANDED

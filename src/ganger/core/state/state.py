@@ -206,7 +206,7 @@ class State:
     def _put_books_back(self, standing: Standing) -> None:
         jobs, held = self.jobs, dict(standing.holds)
         # Parents stand before their children: a grant must be open before anything is placed in it.
-        # Who is asleep comes first: others may lie over its memory, not it under theirs.
+        # In each, who is asleep comes first: others may lie over its memory.
         asleep = set(standing.asleep)
         for job in sorted(held, key=lambda job: (jobs.within[job] >= 0, job not in asleep, job)):
             shape, ledger = jobs.shapes[jobs.shape[job]], self._scope_of(job).ledger

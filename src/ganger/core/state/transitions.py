@@ -69,9 +69,11 @@ class Transitions(State):
         """Know of more jobs, which will be Submitted. Raises BadInput."""
         self.row_named("")
         jobs, rows = self.jobs, self._rows
+        before = jobs.phase
         for spec in specs:
             rows[spec.name] = jobs.append(spec, rows)
-        self._bind()  # of another table if it moved; a twin that cannot be written to counts anew
+        if jobs.phase is not before:  # the columns moved
+            self._bind()
 
     def _queue(self, job: int) -> int:
         """The job waits for devices from now on, unless people want something else."""
@@ -261,20 +263,34 @@ class Transitions(State):
             self._resuming.add(job)
 
     def _resume_who_can(self) -> None:
-        """Resume those whom people want to go on and whose compute is free, the first first."""
+        """Jobs that people want to go on get their compute as soon as nobody computes there, the
+        earliest row first, and are resumed when those who leave it have let go."""
         for job in sorted(self._resuming):
-            ledger = self._scope_of(job).ledger
-            if job not in ledger.asleep:  # it is over, or a policy has resumed it
+            if self._phase[job] != SUSPENDED:
                 self._resuming.discard(job)
                 continue
-            placement = ledger.holds[job][1]
+            ledger = self._scope_of(job).ledger
+            shape, placement = ledger.holds[job]
             if any(slot.node in self.usable.down for slot in placement):
                 continue
-            if not ledger.waits(placement) and ledger.could_wake(job):
-                ledger.wake(job)
-                ledger.settle()
+            if job in ledger.asleep and not ledger.wake(job):
+                continue
+            ledger.settle()
+            if not ledger.waits(placement, shape):
                 self._resuming.discard(job)
                 self._at_once(Resume(job, self._attempt[job]))
+
+    def _stay_suspended(self, job: int) -> int:
+        """A person takes back that a job is to be resumed: it yields again what it was given."""
+        ledger = self._scope_of(job).ledger
+        if job not in self._resuming:
+            return 0
+        self._resuming.discard(job)
+        if job in ledger.asleep:
+            return 0
+        ledger.doze(job)
+        ledger.settle()
+        return CAPACITY_FREED
 
     def _at_once(self, action: Stop | Suspend | Resume) -> None:
         """An action of this very step, before all that the policy plans."""

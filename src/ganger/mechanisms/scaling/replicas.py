@@ -73,7 +73,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Concurrency:
-    """So many replicas that each has `target` requests open, on the mean of the last `look_back`.
+    """As many replicas as give each `target` open requests, on the mean of the last `look_back`.
 
     A change is made once it was wanted, in the same direction, by every window for `up_delay`, or
     `down_delay`; of the difference the part `up` or `down` is made, and one at least. A delay is

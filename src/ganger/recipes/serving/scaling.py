@@ -24,8 +24,8 @@ RAY = Paper("Ray Serve: autoscaling", "Anyscale", "software", 2026, "latency, co
 def static_peak(replicas: Many = 0) -> Policy:
     """As many replicas all the time as the peak needs.
 
-    `replicas` 0 stands for the most that a service allows. What it costs when there is no peak is
-    what scaling is measured against.
+    `replicas` 0 stands for the most that a service allows. Every recipe
+    that scales is measured against its cost.
     """
     return Scaling("scale.static-peak", Fixed(replicas))
 
@@ -39,7 +39,7 @@ def reactive(
     up: Positive = 1.0,
     down: Positive = 1.0,
 ) -> Policy:
-    """So many replicas that each has `target` requests open, as Ray Serve scales.
+    """As many replicas as give each of them `target` open requests, as in Ray Serve.
 
     The mean of the last `look_back` counts. More replicas are asked for once that was wanted for
     `up_delay` without a break, fewer after `down_delay`. `up` and `down` are the part of the

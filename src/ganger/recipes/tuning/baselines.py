@@ -165,8 +165,8 @@ def bohb(
     mode: Mode = Mode.MIN,
     gpus: Count = 1,
 ) -> Policy:
-    """The brackets of `tune.hyperband`, whose trials are not drawn at random: the searcher `kde`
-    proposes what resembles the good configurations so far more than the bad ones.
+    """The brackets of `tune.hyperband`, with the searcher `kde` instead of random trials. It
+    proposes configurations that resemble the good ones so far more than the bad ones.
 
     Each trial is asked for when there is room for it, so that the searcher has heard of those
     before it.

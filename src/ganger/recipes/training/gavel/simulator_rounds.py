@@ -304,7 +304,7 @@ class BarrierRounds:
         gpus_of, phase, left = view.at.gpus, view.at.phase, sum(free.values())
         for due, _, _, job, kind in self._ranked(view, memory, types):
             room = free[kind]
-            if not room or job in chosen:
+            if not room or job in chosen or job not in row:  # people hold it, or it is over
                 continue
             gpus = int(gpus_of[job])
             if gpus > room or not gpus or not pace.runs(job, kind):
@@ -345,7 +345,7 @@ class BarrierRounds:
             kind = view.ledger.cell_of[held[0].node].gpu_type if held else ""
             if (turn is not None and turn.gpu_type == kind) or not view.at.gpus[job]:
                 kept.add(job)
-                if phase[job] == _SUSPENDED:
+                if phase[job] == _SUSPENDED and job not in view.ledger.asleep:  # else people's wish
                     draft.act(Resume(job, view.at.attempt[job]))
             else:
                 draft.stop(job)

@@ -1,0 +1,95 @@
+"""Days on which people suspend and resume jobs that say how much GPU memory they keep.
+
+Every decision is made twice, with caches and without, and every twenty minutes the kernel is
+restored from a snapshot. In the end people lift what they ordered, and all jobs end.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from ganger.core.events import AnyEvent, Command, NodeCommand, Withheld
+from ganger.core.kernel import Kernel
+from ganger.core.spec import ClusterSpec, GpuType, Needs, NodeSpec, Role, Shape
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Phase
+from ganger.core.state.snapshot import Snapshot, capture, restore
+from ganger.core.units import MINUTE
+from ganger.recipes import registry
+from ganger.sim.engine import Simulator
+from ganger.sim.physics import Physics
+from recipes.test_orders import Ordered
+from worlds import Work, job, trace_of
+
+JOBS = 24
+NODES = NodeSpec(count=3, gpus=2, gpu_type="A", cpus=16_000, memory=64_000)
+CLUSTER = ClusterSpec((NODES,), (GpuType("A", memory=16_000),))
+VERBS = ("suspend",) * 6 + ("resume",) * 6 + ("requeue",) * 2 + ("cancel", "hold", "release")
+
+
+def works(dice: random.Random) -> list[Work]:
+    """Some that do not say what memory they need, some that need CPUs, some that take a part."""
+    found: list[Work] = []
+    for number in range(JOBS):
+        kind = dice.random()
+        if kind < 0.15:
+            needs = Needs()
+        elif kind < 0.5:
+            memory, cpus = dice.choice([3000, 6000, 8000, 16_000]), dice.choice([0, 2000, 8000])
+            needs = Needs(gpu_memory=memory, cpus=cpus, memory=dice.choice([0, 9000]))
+        elif kind < 0.6:
+            share = dice.choice([250, 500])
+            needs = Needs(share=share, gpu_memory=dice.choice([1000, 5000]))
+        else:
+            needs = Needs(gpu_memory=dice.choice([2000, 4000]))
+        shape = Shape((Role(size=dice.choice([1, 1, 2, 3]), needs=needs),))
+        begins, lasts = dice.randint(0, 3000), dice.randint(300, 4000)
+        found.append(job(f"j{number}", begins, lasts, shape=shape))
+    return found
+
+
+def orders(dice: random.Random) -> list[tuple[int, AnyEvent]]:
+    """One every half minute; in the end all are lifted."""
+    told: list[tuple[int, AnyEvent]] = []
+    for at in range(MINUTE, 200 * MINUTE, MINUTE // 2):
+        event: AnyEvent = Command(dice.randrange(JOBS), dice.choice(VERBS), 0.0)
+        other = dice.random()
+        if other < 0.05:
+            event = NodeCommand(dice.randrange(3), dice.choice(["drain", "resume", "resume"]))
+        elif other < 0.1:
+            event = Withheld(dice.randrange(3), dice.choice([0, 0, 1, 2]))
+        told.append((at, event))
+    last = 200 * MINUTE
+    lifted: list[AnyEvent] = [NodeCommand(node, "resume") for node in range(3)]
+    lifted += [Withheld(node, 0) for node in range(3)]
+    lifted += [Command(row, verb, 0.0) for verb in ("release", "resume") for row in range(JOBS)]
+    return told + [(last + at, event) for at, event in enumerate(lifted)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "recipe",
+    ["fifo", "srtf", "las(quantum=5m)", "priority", "synergy",
+     "gavel(every=4m,whole_steps=yes,barrier=yes)"],
+)  # fmt: skip
+def test_whoever_sleeps_wakes_and_all_jobs_end(recipe: str, seed: int) -> None:
+    dice = random.Random(seed)
+    trace, nodes = trace_of(works(dice)), Nodes(CLUSTER)
+    simulator = Simulator(trace.declared, trace.duration, Physics(nodes), ())
+    engine: Any = Ordered(simulator, orders(dice))
+    kernel = Kernel(nodes, trace.declared, registry.make(recipe), seed=1, validate=True)
+    slept = 0
+    for turn in range(1, 60):
+        kernel.run(engine, turn * 20 * MINUTE)
+        slept += len(kernel.ledger.asleep)
+        kept = msgspec.msgpack.encode(capture(kernel))
+        snapshot = msgspec.msgpack.decode(kept, type=Snapshot)
+        kernel = restore(snapshot, Nodes(CLUSTER), registry.make(recipe), validate=True)
+        assert msgspec.msgpack.encode(capture(kernel)) == kept
+    assert slept
+    assert set(kernel.jobs.phase[:JOBS].tolist()) <= {Phase.FINISHED, Phase.CANCELLED}
+    assert kernel.ledger.free == kernel.ledger.total == 6
