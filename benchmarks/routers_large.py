@@ -137,9 +137,11 @@ def _generated(requests: int) -> Iterator[dict[str, Any]]:
 
 
 def by_windows(requests: int, length: float) -> dict[str, float]:
-    """The same day on four lanes, request by request and by windows of so many seconds: CPU seconds
-    of both, how many times as fast it is, the part of the windows that is read from the table, and
-    what the figures are off."""
+    """The same day on four lanes, run twice: every request, and by windows of `length` seconds.
+
+    Returns the CPU seconds of both runs, the ratio of the two, the part of the windows that was
+    read from the table, and by how much the figures of the two runs differ.
+    """
     period = A_DAY * requests / DAY
     curve = diurnal(DAY / A_DAY, 0.5, period / 2, period)
     made = generated(curve, seed=1, most=requests, mix=Mix(slo=SLO, names=("m",)))
