@@ -1,15 +1,12 @@
-"""How many reports of trials a second of processor time simulates, by recipe.
+"""How many reports of trials a CPU second simulates, by recipe: 250 trials, 8 at once.
 
-    python benchmarks/tuning.py [CURVES [TASK]]
-
-CURVES: LCBench's surrogate (TASK: an OpenML task), by default that in the folder that GANGER_TRACES
-names. 250 trials, 8 at once; the median of five seeds, of each recipe.
+Figures are medians of five seeds.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import sys
 from pathlib import Path
 from statistics import median
 
@@ -31,10 +28,22 @@ RECIPES = (
 )
 
 
-def main(path: Path, task: str) -> None:
+def main() -> None:
     """Print a row for each recipe."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument(
+        "curves",
+        nargs="?",
+        type=Path,
+        help="LCBench's surrogate; by default that in the folder that GANGER_TRACES names",
+    )
+    parser.add_argument("--task", default="3945", help="an OpenML task of the table")
+    args = parser.parse_args()
+    if args.curves is None and "GANGER_TRACES" not in os.environ:
+        parser.error("name the curves, or set GANGER_TRACES")
+    path = args.curves or Path(os.environ["GANGER_TRACES"]) / LCBENCH
     document = Document(FORMAT, "val_accuracy", mode="max", parallelism=8)
-    experiment, table = checked(document, "benchmark"), read_curves(path, task)
+    experiment, table = checked(document, "benchmark"), read_curves(path, args.task)
     print("| recipe | trials | reports | decisions | reports a CPU second |")
     print("|:---|---:|---:|---:|---:|")
     for recipe in RECIPES:
@@ -47,5 +56,4 @@ def main(path: Path, task: str) -> None:
 
 
 if __name__ == "__main__":
-    named = sys.argv[1:] or [str(Path(os.environ["GANGER_TRACES"]) / LCBENCH)]
-    main(Path(named[0]), named[1] if len(named) > 1 else "3945")
+    main()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,3 +81,11 @@ def test_private_names_are_found() -> None:
         "line 5: other._hidden",
         "line 6: row._replace(x=1)._deep",
     ]
+
+
+def test_what_is_slow_to_import_is_imported_where_it_is_used() -> None:
+    """A second, and a hundred megabytes, that a daemon and every simulation would pay."""
+    code = "import sys, ganger.service.daemon, ganger.lab.simulation; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    slow = {"scipy.stats", "scipy.interpolate", "pandas", "matplotlib", "sklearn", "pyarrow"}
+    assert slow & set(done.stdout.split()) == set()

@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from math import ceil, log2, sqrt
+from math import ceil, log2
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from scipy.stats import t as student
 
 from ganger.core.errors import BadInput
 from ganger.core.units import shown
+from ganger.lab.metrics import confidence
 from ganger.lab.serving.fleet import MOST, Fleet
 from ganger.lab.serving.run import ServingRun, Setup
 from ganger.lab.serving.sweep import Task, try_tasks
@@ -304,10 +304,7 @@ def _tried(recipe: str, fleet: Fleet, runs: Sequence[ServingRun]) -> Tried:
     values = [run.metrics["attainment"] or 0.0 for run in runs]
     mean = float(np.mean(values))
     parts = np.mean([_parts(run.in_time) for run in runs], axis=0)
-    half = 1.0
-    if len(parts) > 1:
-        half = float(student.ppf(0.975, len(parts) - 1)) * float(parts.std(ddof=1))
-        half /= sqrt(len(parts))
+    half = confidence(parts).half_width if len(parts) > 1 else 1.0
     p99 = [run.metrics["latency_p99_seconds"] for run in runs]
     known = [each for each in p99 if each is not None]
     return Tried(

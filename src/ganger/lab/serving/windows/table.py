@@ -7,14 +7,14 @@ Windows that are alike share an entry. It is measured on as many of them as its 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import isfinite, sqrt
+from math import isfinite
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from ganger.core.units import SECOND
+from ganger.lab.metrics import confidence
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.windows.look import Look
 
@@ -86,8 +86,7 @@ class Entry:
                 values[name] = float("nan"), float("inf")
                 continue
             means = np.array([part.mean() for part in np.array_split(known, _BATCHES)])
-            half = float(student.ppf(0.975, _BATCHES - 1) * means.std(ddof=1) / sqrt(_BATCHES))
-            values[name] = float(known.mean()), half
+            values[name] = float(known.mean()), confidence(means).half_width
         return values
 
     @property
