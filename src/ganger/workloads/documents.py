@@ -4,6 +4,7 @@ have, and other people's JSON, which does not."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -34,6 +35,25 @@ def read_document(file: TextFile, form: str, into: type[T], *, docs: str) -> T:
         what, _, at = str(error).partition(" - at ")
         place = f"{file.where}: {at.strip('`')}" if at else file.where
         raise BadInput(what, where=place, mend=f"see {docs}") from None
+
+
+def schema_of(form: str, into: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON Schema of documents of that form. What fields have to agree on is only checked when
+    a document is read."""
+    schema: dict[str, Any] = msgspec.json.schema(into)
+    schema["title"] = form
+    schema["$defs"][into.__name__]["properties"]["format"] = {"const": form}
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema
+
+
+def says_it_is(path: Path, form: str) -> bool:
+    """Whether a file says that it is a document of that form, whichever version."""
+    if suffix_of(path) not in (".toml", ".yaml", ".yml", ".json") or not path.is_file():
+        return False
+    kind = form.partition("/")[0]
+    with path.open("rb") as file:
+        return f"{kind}/".encode() in file.read(1 << 16)
 
 
 def json_object(file: TextFile) -> dict[str, Any] | None:

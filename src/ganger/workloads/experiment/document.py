@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 from ganger.core.tuning.space import Parameter, Value
+from ganger.workloads.documents import schema_of
 
 FORMAT: Final = "ganger.experiment/1"
 
@@ -60,10 +60,5 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of an experiment. What fields have to agree on is only checked when it is
-    read."""
-    schema = msgspec.json.schema(Document)
-    schema["title"] = FORMAT
-    schema["$defs"]["Document"]["properties"]["format"] = {"const": FORMAT}
-    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    return schema
+    """The JSON Schema of an experiment."""
+    return schema_of(FORMAT, Document)

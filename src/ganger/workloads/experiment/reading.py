@@ -9,9 +9,9 @@ from typing import Final
 from ganger.core.errors import BadInput
 from ganger.core.tuning.space import Point, Space
 from ganger.core.units import NEVER, parse_duration
-from ganger.workloads.documents import read_document
+from ganger.workloads.documents import read_document, says_it_is
 from ganger.workloads.experiment.document import FORMAT, Document
-from ganger.workloads.files import open_text, suffix_of
+from ganger.workloads.files import open_text
 
 DOCS: Final = "docs/tuning.md"
 
@@ -30,10 +30,7 @@ class Experiment:
 
 def is_experiment(path: Path) -> bool:
     """Whether a file says that it is one."""
-    if suffix_of(path) not in (".toml", ".yaml", ".yml", ".json") or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return b"ganger.experiment/" in file.read(1 << 16)
+    return says_it_is(path, FORMAT)
 
 
 def read_experiment(path: Path) -> Experiment:

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta, Struct
 
+from ganger.workloads.documents import schema_of
+
 FORMAT: Final = "ganger.models/1"
 TIERS: Final = ("remote", "disk", "host")
 """Where a model may be loaded from, the slowest first."""
@@ -180,10 +182,5 @@ class Document(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a models file. What the fields of several places have to agree on is only
-    checked when a file is read."""
-    found = msgspec.json.schema(Document)
-    found["title"] = FORMAT
-    found["$defs"]["Document"]["properties"]["format"] = {"const": FORMAT}
-    found["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    return found
+    """The JSON Schema of a models file."""
+    return schema_of(FORMAT, Document)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-import msgspec
 from msgspec import Meta, Struct
+
+from ganger.workloads.documents import schema_of
 
 FORMAT: Final = "ganger.scenario/1"
 
@@ -96,10 +97,5 @@ class Document(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a scenario. What fields have to agree on is only checked when it is
-    read."""
-    found = msgspec.json.schema(Document)
-    found["title"] = FORMAT
-    found["$defs"]["Document"]["properties"]["format"] = {"const": FORMAT}
-    found["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    return found
+    """The JSON Schema of a scenario."""
+    return schema_of(FORMAT, Document)

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from ganger.core.errors import BadInput
 from ganger.core.units import NEVER, SECOND, parse_duration
-from ganger.workloads.documents import read_document
-from ganger.workloads.files import TextFile, open_text, suffix_of
+from ganger.workloads.documents import read_document, says_it_is
+from ganger.workloads.files import TextFile, open_text
 from ganger.workloads.models.names import distinct
 from ganger.workloads.requests.columns import Requests
 from ganger.workloads.requests.curves import curve_of
@@ -63,10 +63,7 @@ class Scenario:
 
 def is_scenario(path: Path) -> bool:
     """Whether a file says that it is one."""
-    if suffix_of(path) not in (".toml", ".yaml", ".yml", ".json") or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return b"ganger.scenario/" in file.read(1 << 16)
+    return says_it_is(path, FORMAT)
 
 
 def read_scenario(path: Path) -> Scenario:
