@@ -52,7 +52,9 @@ _OPTIONS = (
     click.option("--min-gpus", type=int, help="Elastic jobs: the fewest GPUs."),
     click.option("--max-gpus", type=int, help="Elastic jobs: the most GPUs."),
     click.option("--share", type=float, help="Fraction of one GPU, above 0 up to 1."),
-    click.option("--gpu-memory", metavar="SIZE", help="Memory on each GPU, like 8GiB; a bare number is MiB."),
+    click.option(
+        "--gpu-memory", metavar="SIZE", help="Memory on each GPU, like 8GiB; a bare number is MiB."
+    ),
     click.option("--cpus", "-c", type=float, help="Cores per worker."),
     click.option("--memory", "--mem", metavar="SIZE", help="Memory per worker: 16GiB, 512M."),
     click.option("--time", "-t", "time_limit", metavar="TIME", type=SPAN, help=
