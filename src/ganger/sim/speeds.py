@@ -98,13 +98,14 @@ class Speeds:
     # ------------------------------------------------------------------ neighbours
 
     def neighbours(self, job: int) -> list[int]:
-        """The other jobs on its nodes."""
+        """The other jobs on its nodes that compute, or will."""
         on_node = self._attempts.on_node
         where = self._attempts.where.get(job, ())
         if len(where) == 1 and len(on_node[where[0].node]) == 1:
             return []
         near = {other for slot in where for other in on_node[slot.node]}
-        return sorted(near - {job})
+        began = self._attempts.began
+        return sorted(other for other in near - {job} if began[other] < NEVER)
 
     def _slowdown(self, job: int) -> float:
         """The factor by which those on its nodes make the job's steps longer."""
