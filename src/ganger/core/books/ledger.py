@@ -148,9 +148,8 @@ class Ledger(Occupancy):
 
     def left_asleep(self, job: int) -> bool:
         """Whether `job` was asleep when it was last told to leave, which can still be undone."""
-        return next((did for one, _, did in reversed(self.trail) if one == job), None) is (
-            _LEFT_ASLEEP
-        )
+        last = next((did for who, _, did in reversed(self.trail) if who == job), None)
+        return last is _LEFT_ASLEEP
 
     def take_over(self, held: Mapping[int, tuple[Shape, Placement]], asleep: Set[int]) -> list[int]:
         """Give these jobs what they hold, to those in `asleep` the memory of it; who got it,

@@ -38,8 +38,8 @@ class Packs(Protocol):
     def learn(self, view: View, memory: Any, computing: dict[Device, list[int]]) -> Any:
         """What is known now: what was kept, and what `view` tells."""
 
-    def placement(self, view: View, job: int, found: Placement) -> Placement:
-        """`found` as the job is to hold it, so that another may come beside it."""
+    def placement(self, view: View, job: int, placement: Placement) -> Placement:
+        """`placement` as the job is to hold it, so that another may come beside it."""
 
     def apart(self, view: View, memory: Any, computing: dict[Device, list[int]]) -> list[int]:
         """Jobs that have to yield now, because of those beside them."""
@@ -149,8 +149,8 @@ class _Turns:
 
     def _in_the_way(self, placement: Placement) -> list[int]:
         """Who computes on any device of `placement`."""
-        there = [one for at in devices_of(placement) for one in self.computing.get(at, ())]
-        return sorted(set(there))
+        devices = devices_of(placement)
+        return sorted({job for device in devices for job in self.computing.get(device, ())})
 
     def _may_join(self, job: int, others: list[int]) -> bool:
         packs = self._slices.packs
@@ -165,9 +165,12 @@ class _Turns:
         over and nobody could take it, in a quantum."""
         now = self._view.now
         over = {
-            one for at, below in self._below.items() if below for one in self.computing.get(at, ())
+            job
+            for device, below in self._below.items()
+            if below
+            for job in self.computing.get(device, ())
         }
-        ends = min((self.turn_ends(one) for one in over), default=NEVER)
+        ends = min((self.turn_ends(job) for job in over), default=NEVER)
         return ends if ends > now else now + self._slices.quantum
 
     # ------------------------------------------------------------------ who gets a turn
@@ -197,32 +200,34 @@ class _Turns:
 
     def _on_free(self, job: int) -> bool:
         view, packs = self._view, self._slices.packs
-        found = self._slices.place.find(view, view.ledger, job)
-        if found is None:
+        placement = self._slices.place.find(view, view.ledger, job)
+        if placement is None:
             return False
         if packs is not None:
-            found = packs.placement(view, job, found)
-        view.draft.start(job, found)
-        self._note(job, found)
+            placement = packs.placement(view, job, placement)
+        view.draft.start(job, placement)
+        self._note(job, placement)
         return True
 
     def _alike(self, job: int) -> list[int]:
         """Those that compute on as many GPUs as the job asks for."""
         at, gpus = self._view.at, self._view.at.gpus[job]
-        every = {one for there in self.computing.values() for one in there}
-        return sorted(one for one in every if at.gpus[one] == gpus and at.size[one] == gpus)
+        others = {other for jobs in self.computing.values() for other in jobs}
+        return sorted(
+            other for other in others if at.gpus[other] == gpus and at.size[other] == gpus
+        )
 
     def _beside_another(self, job: int) -> bool:
         if self._slices.packs is None:
             return False
         view = self._view
         for other in self._alike(job):
-            there = view.ledger.holds[other][1]
-            if self._may_join(job, self._in_the_way(there)) and view.ledger.is_free(
-                view.draft.shape(job), there
+            placement = view.ledger.holds[other][1]
+            if self._may_join(job, self._in_the_way(placement)) and view.ledger.is_free(
+                view.draft.shape(job), placement
             ):
-                view.draft.start(job, there)
-                self._note(job, there)
+                view.draft.start(job, placement)
+                self._note(job, placement)
                 return True
         return False
 
@@ -234,19 +239,19 @@ class _Turns:
             if ends > view.now:
                 self.wake = min(self.wake, ends)
                 continue
-            there = devices_of(view.ledger.holds[other][1])
-            due.append((max(self._below.get(at, 0) for at in there), ends, other))
+            devices = devices_of(view.ledger.holds[other][1])
+            due.append((max(self._below.get(device, 0) for device in devices), ends, other))
         keeps = may_doze(draft.shape(job))
         for _, _, other in sorted(due)[:TRIES]:
             others = self._in_the_way(view.ledger.holds[other][1])
             if not self._all_had_theirs(others):
                 continue
             mark = draft.mark()
-            for one in others:
-                self._yields(one, keeps=keeps)
-            found = self._slices.place.find(view, view.ledger, job)
+            for each in others:
+                self._yields(each, keeps=keeps)
+            placement = self._slices.place.find(view, view.ledger, job)
             draft.rollback(mark)
-            if found is not None:
+            if placement is not None:
                 self.take_turn_from(others, keeps=keeps)
                 return self._on_free(job)
         return False

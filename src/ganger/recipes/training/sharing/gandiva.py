@@ -47,37 +47,37 @@ class PairsThatPay:
         phase, rate = view.at.phase, view.at.rate
         alone = {job: speed for job, speed in before.alone.items() if phase[job] < Phase.FINISHED}
         pairs = before.pairs
-        for there in _groups(view, computing):
-            if any(phase[job] != _RUNNING for job in there):
+        for group in _groups(view, computing):
+            if any(phase[job] != _RUNNING for job in group):
                 continue
-            if not self._is_measured(view, there):
+            if not self._is_measured(view, group):
                 continue
-            if len(there) == 1:
-                alone[there[0]] = rate[there[0]]
-            elif len(there) == 2:
-                key = _key(view, *there)
+            if len(group) == 1:
+                alone[group[0]] = rate[group[0]]
+            elif len(group) == 2:
+                key = _key(view, *group)
                 if key not in pairs:
-                    parts = [rate[job] / alone[job] for job in there if alone.get(job)]
+                    parts = [rate[job] / alone[job] for job in group if alone.get(job)]
                     pairs = {**pairs, key: sum(parts) if len(parts) == 2 else 0.0}
         return Tried(alone, pairs)
 
-    def _is_measured(self, view: View, there: list[int]) -> bool:
+    def _is_measured(self, view: View, group: list[int]) -> bool:
         """Whether all have computed for long enough since they were started or resumed."""
-        began: int = max(view.at.began[job] for job in there)
+        began: int = max(view.at.began[job] for job in group)
         return began + self.trial <= view.now
 
-    def placement(self, view: View, job: int, found: Placement) -> Placement:
+    def placement(self, view: View, job: int, placement: Placement) -> Placement:
         """Half of each GPU for whom another may come beside, who has it whole while alone."""
-        return with_share(found, _HALF) if self._pairs_up(view, job) else found
+        return with_share(placement, _HALF) if self._pairs_up(view, job) else placement
 
     def _pairs_up(self, view: View, job: int) -> bool:
         """Whether it is known how fast the job's model runs beside some other, and it asks for GPUs
         alone."""
-        told = view.oracle.profile(view.jobs.models[view.at.model[job]]).measured
+        measured = view.oracle.profile(view.jobs.models[view.at.model[job]]).measured
         shape = view.draft.shape(job)
         return (
-            told is not None
-            and bool(told.beside)
+            measured is not None
+            and bool(measured.beside)
             and view.at.on_preempt[job] not in STAYS
             and (shape.is_plain or may_doze(shape))
         )
@@ -85,9 +85,9 @@ class PairsThatPay:
     def apart(self, view: View, memory: Tried, computing: dict[Device, list[int]]) -> list[int]:
         """Of each pair that does too little, the one that came last."""
         return sorted(
-            max(there, key=lambda job: (view.at.began[job], job))
-            for there in _groups(view, computing)
-            if len(there) == 2 and memory.pairs.get(_key(view, *there), self.least) < self.least
+            max(group, key=lambda job: (view.at.began[job], job))
+            for group in _groups(view, computing)
+            if len(group) == 2 and memory.pairs.get(_key(view, *group), self.least) < self.least
         )
 
     def beside(self, view: View, memory: Tried, job: int, others: list[int]) -> bool:
@@ -107,9 +107,9 @@ class PairsThatPay:
     def wake(self, view: View, memory: Tried, computing: dict[Device, list[int]]) -> int:
         """When the next pair has been tried for long enough."""
         ends, at = NEVER, view.at
-        for there in _groups(view, computing):
-            if len(there) == 2 and _key(view, *there) not in memory.pairs:
-                began = [at.began[job] if at.phase[job] == _RUNNING else view.now for job in there]
+        for group in _groups(view, computing):
+            if len(group) == 2 and _key(view, *group) not in memory.pairs:
+                began = [at.began[job] if at.phase[job] == _RUNNING else view.now for job in group]
                 ends = min(ends, max(began) + self.trial)
         return ends
 
@@ -118,19 +118,19 @@ def _groups(view: View, computing: dict[Device, list[int]]) -> list[list[int]]:
     """Those who compute on the same devices, each group once, of jobs that may have another beside
     them."""
     holds = view.ledger.holds
-    groups = dict.fromkeys(tuple(there) for there in computing.values())
+    groups = dict.fromkeys(tuple(jobs) for jobs in computing.values())
     return [
         list(group) for group in groups if all(holds[job][1][0].share == _HALF for job in group)
     ]
 
 
-def _key(view: View, one: int, other: int) -> str:
+def _key(view: View, job: int, other: int) -> str:
     """The two models (a job without one is a model of its own), their GPUs and the type of these;
     the same whichever job comes first."""
     jobs, at = view.jobs, view.at
-    names = sorted(jobs.models[at.model[job]] or f"job {job}" for job in (one, other))
+    names = sorted(jobs.models[at.model[each]] or f"job {each}" for each in (job, other))
     kind = view.ledger.cell_of[view.ledger.holds[other][1][0].node].gpu_type
-    return "/".join([*names, str(at.gpus[one]), kind])
+    return "/".join([*names, str(at.gpus[job]), kind])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,20 +142,20 @@ class ByAffinity(Place):
         self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
     ) -> Placement | None:
         """The first of the three that has room."""
-        found = super().find(view, ledger, job, cells, gpus)
-        if found is None:
+        first = super().find(view, ledger, job, cells, gpus)
+        if first is None:
             return None
         sizes: dict[int, set[int]] = {}
         for other, (_, placement) in ledger.holds.items():
             for slot in placement:
                 sizes.setdefault(slot.node, set()).add(view.at.gpus[other])
         size = gpus or view.at.gpus[job]
-        alike = {node for node, there in sizes.items() if size in there}
+        alike = {node for node, here in sizes.items() if size in here}
         for nodes in (alike, {node for node in range(view.nodes.n) if node not in sizes}):
-            if {slot.node for slot in found} <= nodes:
-                return found
+            if {slot.node for slot in first} <= nodes:
+                return first
             with ledger.hidden([node for node in range(view.nodes.n) if node not in nodes]):
                 better = super().find(view, ledger, job, cells, gpus) if nodes else None
             if better is not None:
                 return better
-        return found
+        return first
