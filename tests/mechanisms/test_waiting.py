@@ -17,6 +17,7 @@ from ganger.mechanisms.common.waiting import (
     changes_in,
     enough,
     ranks,
+    reason_behind,
     reason_for,
     releases,
     reserved_at,
@@ -54,6 +55,21 @@ def test_the_most_specific_reason_counts_and_only_within_the_same_grant() -> Non
     assert reason_for([shape, every], 1, 0, -1) is every
     assert reason_for([shape, said(within=2)], 1, 0, -1) is None
     assert reason_for([said(within=2)], 1, 0, 2) is not None
+
+
+def test_who_waits_behind_those_that_were_refused_waits_for_what_could_change_that() -> None:
+    first = [
+        Reason(
+            "Resources", "QueuePolicy", 0, evidence={"asked_gpus": 8.0, "may_pass": 0.0}, until=1
+        ),
+        Reason("AssocGrpGRES", "QueuePolicy", 1, until=4),
+        Reason("Resources", "QueuePolicy", 0, until=8, within=3),
+    ]
+    assert reason_behind(first, -1) == Reason(
+        "Priority", "QueuePolicy", evidence={"may_pass": 0.0}, until=5
+    )
+    assert reason_behind(first, 3) == Reason("Priority", "QueuePolicy", until=8, within=3)
+    assert reason_behind(first, 4) is None
 
 
 def test_the_earliest_reservation_of_the_same_grant_is_told() -> None:

@@ -86,7 +86,9 @@ def test_who_waits_behind_a_job_that_does_not_fit_is_told_so(make: Make) -> None
     (row,) = desk.submit(gpus=1)
     found = told(desk, row)
     assert (found.reason, found.ahead) == ("Priority", 1)
-    assert "fifo puts others first: 1 job that waits comes before it." in found.lines
+    assert "fifo lets no job pass: 1 job that waits comes before it." in found.lines
+    assert "Refused by the ordered queue (QueuePolicy)." in found.lines
+    assert found.until == ["GPUs become free", "somebody gives an order"]
     assert sentence(found, str) == (
         "waits for 1 GPU; that is free, but the recipe does not give it to this job now"
     )

@@ -33,6 +33,7 @@ from ganger.mechanisms.common.waiting import (
     changes_in,
     in_one_node,
     ranks,
+    reason_behind,
     reason_for,
 )
 
@@ -63,17 +64,16 @@ class Scene:
         return self.plan.reasons if self.plan is not None else []
 
     def said_of(self, row: int) -> Reason | None:
-        """What the plan says of a pending job; None: nothing."""
+        """Why a pending job waits by the plan; None: it gives no reason of any job."""
         at = self.kernel.view.at
-        return reason_for(self.reasons, at.shape[row], at.tenant[row], at.within[row])
+        within = int(at.within[row])
+        own = reason_for(self.reasons, at.shape[row], at.tenant[row], within)
+        return own or reason_behind(self.reasons, within)
 
     def reason_of(self, row: int) -> str:
         """Slurm's word for why a pending job waits."""
         said = self.said_of(row)
-        if said is not None:
-            return said.code
-        within = int(self.kernel.jobs.within[row])
-        return "Priority" if any(one.within == within for one in self.reasons) else "Resources"
+        return said.code if said is not None else "Resources"
 
 
 def reason_suspended(kernel: Kernel, row: int) -> str:
