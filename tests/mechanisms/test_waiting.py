@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import ganger
 from bench import Bench, on
 from ganger.core.events import QUEUED, WOKE, Started, Submitted, Woke
 from ganger.core.plan import Placement, Reason, Slot, Start
@@ -13,6 +16,7 @@ from ganger.core.spec import ClusterSpec, Kind, Locality, Needs, NodeSpec, Role,
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.mechanisms.common.waiting import (
+    MECHANISMS,
     Release,
     changes_in,
     enough,
@@ -210,3 +214,21 @@ def test_in_one_node_all_workers_need_room_together_and_elsewhere_the_largest_on
     assert [(room.node, room.lacks) for room in apart] == [
         (0, ()), (1, ()), (2, ()), (3, ("CPUs", "memory")),
     ]  # fmt: skip
+
+
+def test_every_mechanism_that_refuses_has_words_and_no_words_are_left_over() -> None:
+    source = Path(ganger.__file__).parent
+    names = set[str]()
+    for room in ("mechanisms", "recipes"):
+        for path in (source / room).rglob("*.py"):
+            for call in ast.walk(ast.parse(path.read_text())):
+                match call:
+                    case ast.Call(
+                        func=ast.Name(id="Reason"), args=[_, ast.Constant(value=str(name)), *_]
+                    ):
+                        names.add(name)
+                    case ast.Call(
+                        func=ast.Name(id="why_waiting"), args=[ast.Constant(value=str(name))]
+                    ):
+                        names.add(name)
+    assert names == set(MECHANISMS)

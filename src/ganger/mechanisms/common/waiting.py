@@ -47,6 +47,7 @@ MECHANISMS: Final = {
     "QueuePolicy": "the ordered queue",
     "Scaling": "the line of replicas",
     "SuccessiveHalving": "successive halving",
+    "Racing": "the race between trials",
     "FairPolicy": "progressive filling by shares",
     "VirtualClusters": "the tenants' virtual clusters",
     "LeasePolicy": "the contest for leases",
