@@ -6,7 +6,7 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ganger.core.errors import InvariantError
 from ganger.core.kernel import Kernel
@@ -14,7 +14,6 @@ from ganger.core.protocols import Engine, Journal, Policy
 from ganger.core.spec import ClusterSpec
 from ganger.core.state.cluster import Nodes
 from ganger.lab.result import Run
-from ganger.lab.serving.hosting import Served
 from ganger.lab.simulating.bill import Bill
 from ganger.lab.simulating.job_table import job_table
 from ganger.lab.simulating.oracles import make_oracle
@@ -36,6 +35,9 @@ from ganger.sim.physics import Physics
 from ganger.sim.truth import Truth
 from ganger.workloads.measured.profiles import where_it_runs
 from ganger.workloads.trace import Trace
+
+if TYPE_CHECKING:
+    from ganger.lab.serving.hosting import Served
 
 __all__ = ["Setup", "run_one"]
 
@@ -123,6 +125,8 @@ def _world(
     engine = Simulator(trace.declared, trace.duration, physics, setup.outages)
     engine.searcher, engine.late = FromCurves(setup.profiles, setup.seed), truth.add
     if setup.traffic is not None:
+        from ganger.lab.serving.hosting import Served  # routers, which only runs of requests need
+
         served = Served(trace, nodes, setup.traffic, setup.window, setup.seed)
         return Hosted(engine, [served.host]), served
     if setup.loads:

@@ -132,6 +132,11 @@ class State:
         """Jobs that a policy has set aside; they keep their work and hold nothing."""
         return self._paused
 
+    @property
+    def resuming(self) -> Set[int]:
+        """Suspended jobs that were told to resume, and whose compute others still have."""
+        return self._resuming
+
     def barred(self, node: int) -> str:
         """Why nothing starts on a node: `down`, `drained`, or ""."""
         return self.usable.barred(node)
