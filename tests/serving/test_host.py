@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ganger.core.errors import BadInput
@@ -20,9 +21,10 @@ from ganger.core.plan import Placement, Resume, Slot, Start, Stop, Suspend
 from ganger.core.serving.router import RETIRES, Router
 from ganger.core.serving.verbs import Do, Ended, Retire
 from ganger.core.serving.world import Known, Lane, Latencies, World
-from ganger.core.spec import JobSpec, Kind, Role, Shape
+from ganger.core.spec import JobSpec, Kind, Needs, Role, Shape
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.log import replay
+from ganger.lab.result import Run
 from ganger.lab.serving.future import Columns, Future
 from ganger.lab.serving.hosting import Traffic
 from ganger.lab.simulation import Setup, run_one
@@ -32,6 +34,7 @@ from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
 from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
+from ganger.workloads.models.profiles import Latency, Model, Models
 from ganger.workloads.models.reading import read_models
 from ganger.workloads.requests.processes import constant, spike
 from ganger.workloads.requests.synthetic import Mix, generated
@@ -325,3 +328,31 @@ def test_a_service_that_runs_whole_has_no_replicas_to_give_back() -> None:
     desk.host.planned(0, [Start(0, 1, ONE)])
     desk.host.happened(0, [Started(0, 1)])
     assert desk.given_back(15) == [()]
+
+
+def half(router: str, *, measured: bool = True) -> Run:
+    """A service whose replicas have half of a GPU: there a batch takes three times as long."""
+    sizes = np.arange(1, 5)
+    took = tuple(
+        Latency("T4", share, sizes, times * sizes / 100, times * sizes / 100)
+        for share, times in ((1.0, 1), (0.5, 3))
+        if measured or share == 1
+    )
+    model = Model("m", bytes=1, load={"host": 1.0}, latency=took)
+    role = Role(size=1, least=1, most=2, needs=Needs(share=500, gpu_memory=1))
+    web = job("web", at=0, lasts=60, kind=Kind.SERVE, model="m", shape=Shape((role,)))
+    few = generated(constant(5), seed=1, duration=50.0, mix=Mix(names=("m",), slo=SECOND))
+    setup = Setup(traffic=Traffic(few, Models({"m": model}, {"T4": 0}), router, noise=0))
+    return run_one(trace_of((web,)), load_cluster("1x2xT4"), "fifo", setup)
+
+
+@pytest.mark.parametrize("router", ["serve.no-batch", "clockwork", "nexus"])
+def test_a_replica_on_half_of_a_device_takes_what_was_measured_on_half_of_one(router: str) -> None:
+    assert half(router).services["web"]["latency_p50_seconds"] == pytest.approx(0.03, abs=1e-4)
+
+
+def test_a_share_on_which_a_model_was_not_measured_is_one_error() -> None:
+    """Not the latency of the whole device."""
+    with pytest.raises(BadInput, match=r"not measured on 0\.5 of a T4") as refused:
+        half("serve.no-batch", measured=False)
+    assert "share = 0.5" in refused.value.mend

@@ -12,10 +12,10 @@ from ganger.core.errors import BadInput
 from ganger.core.events import AnyEvent
 from ganger.core.events import Served as WindowOver
 from ganger.core.serving.world import Lane, World
-from ganger.core.spec import Kind
+from ganger.core.spec import Kind, Role
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
-from ganger.core.units import NEVER, SECOND
+from ganger.core.units import NEVER, SECOND, WHOLE
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.future import Future
 from ganger.lab.serving.run import all_known, give_caches, right_of
@@ -89,8 +89,8 @@ class Served:
         for job in np.flatnonzero(declared.kind[: trace.jobs] == Kind.SERVE).tolist():
             name, model = declared.name(job), declared.models[int(declared.model[job])]
             if model in known:
-                most = declared.shapes[int(declared.shape[job])].roles[0].range[1]
-                services[name] = self._requested(name, model, types, most, traffic, seed)
+                role = declared.shapes[int(declared.shape[job])].roles[0]
+                services[name] = self._requested(name, model, types, role, traffic, seed)
         if not services:
             raise BadInput(
                 "no job of kind serve names a model of the models file",
@@ -103,23 +103,26 @@ class Served:
         )
 
     def _requested(
-        self, name: str, model: str, types: Sequence[str], most: int, traffic: Traffic, seed: int
+        self, name: str, model: str, types: Sequence[str], role: Role, traffic: Traffic, seed: int
     ) -> Requested:
+        share, most = role.needs.share / WHOLE, role.range[1]
         fleet = Fleet(tuple((type_, most) for type_ in types))
         models = Models({model: traffic.models.models[model]}, traffic.models.devices)
-        known = all_known(_only(traffic.requests, model), models, fleet)
+        known = all_known(_only(traffic.requests, model), models, fleet, share)
         lanes: list[Lane] = []
         for type_, count in fleet.devices:
             lanes += [
-                Lane(len(lanes) + at, type_, device=len(lanes) + at, down=True)
+                Lane(len(lanes) + at, type_, device=len(lanes) + at, share=share, down=True)
                 for at in range(count)
             ]
-        lacks = [type_ for type_ in types if (type_, 1.0) not in known[0].latencies]
+        lacks = [type_ for type_ in types if (type_, share) not in known[0].latencies]
         if lacks:
+            part = "" if share == 1 else f"{share:g} of a "
             raise BadInput(
-                f"model {model!r} was not measured on {lacks[0]}",
+                f"model {model!r} was not measured on {part}{lacks[0]}",
                 where=name,
-                mend="add its latency there to the models file",
+                mend="add its latency there to the models file"
+                + (f", with share = {share:g}" if part else ""),
             )
         router = make_router(traffic.router)
         give_caches(lanes, known, models, router)

@@ -281,11 +281,13 @@ def bound_of(
                                           world.pipelines))  # fmt: skip
 
 
-def all_known(requests: Requests, models: Models, fleet: Fleet) -> list[Known]:
-    """What is known of every model. Raises BadInput."""
+def all_known(requests: Requests, models: Models, fleet: Fleet, share: float = 1.0) -> list[Known]:
+    """What is known of every model on this `share` of each device. Raises BadInput."""
     usual, rooms = usual_of(requests, models), rooms_of(models, [name for name, _ in fleet.devices])
     return [
-        known_of(model, fleet, usual.get(model.name, usual.get(model.family, Usual())), rooms)
+        known_of(
+            model, fleet, usual.get(model.name, usual.get(model.family, Usual())), rooms, share
+        )
         for model in models.models.values()
     ]
 
@@ -309,27 +311,29 @@ def give_caches(
 
 
 def known_of(
-    model: Model, fleet: Fleet, usual: Usual = _USUAL, rooms: Mapping[str, int] = {}
-) -> Known:
-    """What routers and the simulator know of a model on the types of the fleet; of a token model
-    with requests of the `usual` lengths, and `rooms` for caches by type."""
+    model: Model, fleet: Fleet, usual: Usual = _USUAL, rooms: Mapping[str, int] = {},
+    share: float = 1.0,
+) -> Known:  # fmt: skip
+    """What routers and the simulator know of a model on this `share` of the types of the fleet; of
+    a token model with requests of the `usual` lengths, and `rooms` for caches by type: it runs on
+    whole devices only."""
     tables: dict[tuple[str, float], Latencies] = {}
     tokens: dict[str, Times] = {}
     cache_bytes = 0
     for name, _ in fleet.devices:
         speaking = speaks(model, name, usual, rooms.get(name, -1))
-        if speaking is not None:
+        if speaking is not None and share == 1:
             tokens[name], tables[name, 1.0], cache_bytes = speaking
             continue
-        found = model.on(name)
+        found = model.on(name, share)
         if found is not None:
             sizes = np.arange(1, min(found.largest, _LARGEST) + 1)
-            tables[name, 1.0] = Latencies(_micros(found.mean_seconds(sizes)),
+            tables[name, share] = Latencies(_micros(found.mean_seconds(sizes)),
                                           _micros(found.p99_seconds(sizes)))  # fmt: skip
     load = next((model.load[tier] for tier in _TIERS if tier in model.load), 0.0)
     borders = model.operators.borders if model.operators is not None else ()
-    beside = {(each.device, 1.0): each.beside for each in model.latency
-              if each.share == 1 and each.beside}  # fmt: skip
+    beside = {(each.device, share): each.beside for each in model.latency
+              if model.on(each.device, share) is each and each.beside}  # fmt: skip
     return Known(model.name, tables, model.bytes, round(load * SECOND), model.accuracy, borders,
                  beside, tokens, cache_bytes)  # fmt: skip
 

@@ -12,6 +12,8 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 _NO_TIME: Final = 1e-9
 """Of a batch's time; less cannot be told from nothing."""
+_THOUSANDTH: Final = 1e-3
+"""Shares of devices are booked in these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,10 +169,13 @@ class Model:
     utilisation: tuple[Utilisation, ...] = ()
 
     def on(self, device: str, share: float = 1.0) -> Latency | None:
-        """Its profile on a share of a device, if it was measured there."""
-        return next(
-            (each for each in self.latency if each.device == device and each.share == share), None
+        """Its profile on a share of a device (to a thousandth), if it was measured there."""
+        near = (
+            each
+            for each in self.latency
+            if each.device == device and abs(each.share - share) < _THOUSANDTH / 2
         )
+        return next(near, None)
 
 
 @dataclass(frozen=True)
