@@ -331,11 +331,12 @@ def known_of(
             tables[name, share] = Latencies(_micros(found.mean_seconds(sizes)),
                                           _micros(found.p99_seconds(sizes)))  # fmt: skip
     load = next((model.load[tier] for tier in _TIERS if tier in model.load), 0.0)
-    borders = model.operators.borders if model.operators is not None else ()
+    graph = model.operators
+    borders, layers = ((), ()) if graph is None else (graph.borders, graph.layers)
     beside = {(each.device, share): each.beside for each in model.latency
               if model.on(each.device, share) is each and each.beside}  # fmt: skip
     return Known(model.name, tables, model.bytes, round(load * SECOND), model.accuracy, borders,
-                 beside, tokens, cache_bytes)  # fmt: skip
+                 beside, tokens, cache_bytes, layers)  # fmt: skip
 
 
 def families_of(models: Models, known: Sequence[Known]) -> list[tuple[str, tuple[int, ...]]]:

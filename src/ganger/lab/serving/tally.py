@@ -88,7 +88,8 @@ class Tally:
             self._used[number] = began
         self.batches += steps
         for part in order.parts:
-            self.executed += steps * len(part.tasks)
+            if not part.last:  # else others of the batch go on with them
+                self.executed += steps * len(part.tasks)
         if order.drops:
             self.preempted += len(order.drops)
 

@@ -81,7 +81,9 @@ class _Window:
         steps = order.steps if isinstance(order, Batch) else 1
         self.batches += steps
         self.executed += (
-            steps * sum(len(part.tasks) for part in order.parts) if isinstance(order, Batch) else 0
+            steps * sum(len(part.tasks) for part in order.parts if not part.last)
+            if isinstance(order, Batch)
+            else 0
         )
 
     def settled(self, world: World, count: int) -> None:

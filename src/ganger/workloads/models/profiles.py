@@ -131,6 +131,21 @@ class Operators:
         return found
 
     @property
+    def layers(self) -> tuple[str, ...]:
+        """What each segment is: its operators with their inputs and parameters. "" for one of which
+        no operator names parameters: nobody knows whether another model has the same."""
+        return tuple(
+            "; ".join(
+                f"{self.names[at]}({', '.join(self.names[of] for of in self.inputs[at])})"
+                f" {self.parameters[at]}"
+                for at in range(first, after)
+            )
+            if any(self.parameters[first:after])
+            else ""
+            for first, after, _ in self.segments
+        )
+
+    @property
     def borders(self) -> tuple[float, ...]:
         """Where a batch may be cut: after which parts of its time, above 0, rising, below 1."""
         return tuple(np.cumsum([part for *_, part in self.segments])[:-1].tolist())
