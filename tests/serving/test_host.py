@@ -126,6 +126,18 @@ def test_a_replica_answers_once_it_has_loaded() -> None:
     assert desk.ended() == [3.1, 3.2, 5.1]
 
 
+def test_the_time_in_which_replicas_were_up_is_added_up() -> None:
+    """One from 3 s on and one from 6 s on, until both end at 9 s."""
+    desk = Desk(0, 20)
+    desk.starts(1, 1)
+    desk.until(3.5)
+    desk.starts(2, 4)
+    desk.until(8)
+    desk.host.happened(9 * SECOND, [Released(1, 1), Released(2, 1)])
+    desk.until(20)
+    assert desk.host.total_up(0) == (6 + 3) * SECOND
+
+
 def test_a_window_without_replicas_has_no_share_that_was_busy() -> None:
     desk = Desk(3, 30)
     (first, *_) = desk.until(20)

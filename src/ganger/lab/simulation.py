@@ -96,6 +96,7 @@ def run_one(
         notes=[*trace.notes, *doubts(recipe, trace, setup)],
         services=served.figures(kernel.now) if served is not None else {},
         service_windows=served.windows() if served is not None else {},
+        service_watched=served.watched() if served is not None else {},
         **notes.close(kernel, trace),
     )
     from ganger.lab.metrics import compute

@@ -106,6 +106,8 @@ class _Service:
         self.lanes: dict[int, list[int]] = {}
         """By job: its lanes, also those that are still loading."""
         self.changed = 0
+        self.total_up = 0
+        """Microseconds that lanes were up, added up."""
         self.over = False
         self.came = 0
         """How many requests had come when the window began."""
@@ -118,7 +120,9 @@ class _Service:
     def pass_time(self, now: int) -> None:
         """Serve until `now`."""
         if now > self.changed:
-            self.window.up += self.up * (now - self.changed)
+            passed = self.up * (now - self.changed)
+            self.window.up += passed
+            self.total_up += passed
             self.changed = now
             self.plane.advance(now)
 
@@ -303,6 +307,10 @@ class Requesting:
         service = self._services.get(self._service_of.get(job, -1))
         if service is not None:
             service.end(now, job, drains=drains)
+
+    def total_up(self, job: int) -> int:
+        """Microseconds that replicas of a service were up, added up."""
+        return self._services[job].total_up
 
     def close(self, now: int) -> None:
         """The simulation is over: what still waits is refused."""
