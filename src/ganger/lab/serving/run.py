@@ -26,6 +26,7 @@ from ganger.lab.serving.tokens import Usual, apart, rooms_of, speaks, usual_of
 from ganger.lab.serving.trouble import UNTROUBLED, Trouble
 from ganger.lab.serving.watching import Watched, Watching
 from ganger.lab.serving.windows.capacity import capacity_of
+from ganger.lab.serving.windows.keeping import Kept
 from ganger.lab.serving.windows.thinning import Windowed
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.outputs import Outputs
@@ -53,7 +54,8 @@ class Setup:
     devices that fail or are slow; `slo_ttft`, `slo_tpot`: microseconds until the first token, and
     for each further one, that an answer of a token model in time does not exceed; `watch`: whether
     what a report draws is kept; `windows`: microseconds of the windows by which a long log is run,
-    0 for none: those that are like others are read from a table; `prices`: by type of device, of
+    0 for none: those that are like others are read from a table; `table`: a folder in which that is
+    kept, "" for none; `prices`: by type of device, of
     one for an hour; none: nothing is billed.
     """
 
@@ -66,6 +68,7 @@ class Setup:
     slo_tpot: int = NEVER
     watch: bool = False
     windows: int = 0
+    table: str = ""
     prices: tuple[tuple[str, float], ...] = ()
 
 
@@ -155,9 +158,12 @@ def serve(
                   tenants=requests.tenants.values)  # fmt: skip
     physics = Physics(known, noise=setup.noise, seed=setup.seed)
     right = [right_of(model) for model in models.models.values()]
-    windowed = None
+    windowed = kept = None
     if setup.windows:
         windowed = _windowed(requests, models, fleet, router, setup, world, right, per_request)
+        name = recipe if isinstance(recipe, str) else router.name
+        kept = Kept(setup.table, name, str(fleet), _holds_for(name, fleet, setup, known, right))
+        kept.restore(windowed)
     some = requests if windowed is None else windowed.requests
     source = Source(some, models, fleet, world, router, setup.slo, setup.faster, progress)
     if router.can.foresees:
@@ -177,8 +183,9 @@ def serve(
         plane.finish()
         if not tally.requests:
             raise BadInput("there are no requests", where=requests.name, mend="give some")
-        if windowed is not None:
+        if windowed is not None and kept is not None:
             windowed.complete(tally)
+            kept.save(windowed)
     except BaseException:
         if out is not None and made is not None:
             out.close()
@@ -222,6 +229,16 @@ def _billed(
         "cost": cost,
         "cost_per_million_in_time": cost / in_time * 1e6 if in_time else None,
     }
+
+
+def _holds_for(
+    recipe: str, fleet: Fleet, setup: Setup, known: Sequence[Known],
+    right: Sequence[NDArray[np.bool_] | float | None],
+) -> str:  # fmt: skip
+    """In words, all that the table of a run by windows depends on besides the requests."""
+    answers = [each.tobytes() if isinstance(each, np.ndarray) else each for each in right]
+    plain = replace(setup, table="", prices=())
+    return "\n".join(map(repr, (recipe, str(fleet), plain, known, answers)))
 
 
 def _windowed(
