@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from ganger.core.errors import BadInput
+from ganger.core.errors import BadInput, InvariantError
 from ganger.core.events import (
     Accepted,
     Failed,
@@ -51,8 +52,9 @@ class Desk:
     """A host with one service, 100 ms a request, 2 s to load; requests at these seconds."""
 
     def __init__(
-        self, *at: float, latencies: Latencies | None = None, router: Router | None = None
-    ) -> None:
+        self, *at: float, latencies: Latencies | None = None, router: Router | None = None,
+        validate: bool = False,
+    ) -> None:  # fmt: skip
         models = [Known("m", {("gpu", 1.0): latencies or table(100)})]
         self.world = World(models, [Lane(n, "gpu", device=n, down=True) for n in range(3)])
         self.seen = Seen(self.world)
@@ -69,6 +71,7 @@ class Desk:
             {"web": Requested(plane, 2 * SECOND)},
             10 * SECOND,
             lambda node: "gpu",
+            validate=validate,
         )
 
     def starts(self, row: int, at: float) -> None:
@@ -222,6 +225,33 @@ def test_services_share_a_cluster_with_training_and_the_log_needs_no_requests(
         assert found["answered"] + found["dropped"] == found["requests"]
     assert run.metrics["jobs_finished"] == 2  # services are counted apart
     assert replay(log) > 10
+
+
+@pytest.mark.parametrize("router", ["nexus", "serve.bentoml", "swayam"])
+def test_a_router_goes_on_from_what_it_remembers_after_each_window(router: str) -> None:
+    """With `validate`, by way of bytes."""
+    trace, cluster = load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4")
+    few = generated(constant(60), seed=1, duration=90.0, mix=Mix(names=("bert",), slo=SECOND // 10))
+    once, again = (
+        run_one(trace, cluster, "fifo", Setup(traffic=Traffic(few, traffic(0).models, router),
+                                              serving="scale.reactive", validate=validate))
+        for validate in (False, True)
+    )  # fmt: skip
+    assert once.services == again.services
+
+
+def test_a_router_that_remembers_what_cannot_be_stored_is_found() -> None:
+    desk = Desk(0, router=Odd(), validate=True)
+    with pytest.raises(InvariantError, match="not plain"):
+        desk.until(30)
+    assert Desk(0, router=Odd()).until(30)
+
+
+class Odd(Mini):
+    """Remembers a function."""
+
+    def begin(self, world: World) -> Any:
+        return {**super().begin(world), "odd": lambda: None}
 
 
 def test_more_replicas_answer_more_in_time() -> None:

@@ -124,7 +124,9 @@ def _world(
     engine = Simulator(trace.declared, trace.duration, physics, setup.outages)
     engine.searcher, engine.late = FromCurves(setup.profiles, setup.seed), truth.add
     if setup.traffic is not None:
-        served = Served(trace, nodes, setup.traffic, setup.window, setup.seed)
+        served = Served(
+            trace, nodes, setup.traffic, setup.window, setup.seed, validate=setup.validate
+        )
         return Hosted(engine, [served.host]), served
     if setup.loads:
         refuse_unknown_services(trace, setup.loads)

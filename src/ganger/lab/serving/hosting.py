@@ -60,8 +60,10 @@ class _Recorded(Requesting):
         services: Mapping[str, Requested],
         window: int,
         type_of: Callable[[int], str],
+        *,
+        validate: bool,
     ) -> None:
-        super().__init__(declared, services, window, type_of)
+        super().__init__(declared, services, window, type_of, validate=validate)
         self.kept: dict[int, dict[str, list[float | None]]] = {
             job: {} for job in range(declared.n) if declared.name(job) in services
         }
@@ -85,8 +87,9 @@ class Served:
     """The host of a run, and the figures of its services at the end."""
 
     def __init__(
-        self, trace: Trace, nodes: Nodes, traffic: Traffic, window: int, seed: int
-    ) -> None:
+        self, trace: Trace, nodes: Nodes, traffic: Traffic, window: int, seed: int, *,
+        validate: bool = False,
+    ) -> None:  # fmt: skip
         self._tallies: dict[str, Tally] = {}
         self._watchings: dict[str, Watching] = {}
         self._bounds: dict[str, Bound] = {}
@@ -108,7 +111,11 @@ class Served:
         self._declared = declared
         self._jobs = {declared.name(job): job for job in range(trace.jobs)}
         self.host = _Recorded(
-            declared, services, window, lambda node: nodes.types[int(nodes.gpu_type[node])]
+            declared,
+            services,
+            window,
+            lambda node: nodes.types[int(nodes.gpu_type[node])],
+            validate=validate,
         )
 
     def _requested(

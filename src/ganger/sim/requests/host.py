@@ -15,6 +15,7 @@ from math import ceil
 
 from ganger.core.events import Accepted, AnyEvent, Failed, Finished, Released, Served, Started
 from ganger.core.plan import AnyAction, Placement, Resize, Resume, Start, Stop, Suspend
+from ganger.core.serving.memory import restored, stored
 from ganger.core.serving.verbs import Batch, Load
 from ganger.core.serving.world import ANSWERED, OPEN, Lane, World
 from ganger.core.spec import Kind
@@ -204,7 +205,9 @@ def _quantile(every: list[int], share: float) -> float | None:
 
 class Requesting:
     """A host: services by name whose requests are served, reported each `window` (microseconds)
-    while there are any; `type_of` gives the type of a node's devices."""
+    while there are any; `type_of` gives the type of a node's devices. With `validate` routers go on
+    after each window from what they remember as it would be stored: so that is plain, and all of
+    it."""
 
     def __init__(
         self,
@@ -212,8 +215,10 @@ class Requesting:
         services: Mapping[str, Requested],
         window: int,
         type_of: Callable[[int], str],
+        *,
+        validate: bool = False,
     ) -> None:
-        self._window, self._type_of = window, type_of
+        self._window, self._type_of, self._validate = window, type_of, validate
         self._services = {
             job: _Service(services[declared.name(job)])
             for job in range(declared.n)
@@ -248,6 +253,8 @@ class Requesting:
             if not service.over:
                 service.pass_time(now)
                 told.append((job, service.figures(now)))
+                if self._validate:
+                    service.world.memory = restored(stored(service.world.memory))
                 told += [(each, {"given_back": 1.0}) for each in service.given_back(job)]
         self._next = now + self._window if self._goes_on() else NEVER
         if not told:
