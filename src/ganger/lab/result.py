@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from ganger.lab.serving.watching import Watched
 
 
 class Segment(NamedTuple):
@@ -125,6 +128,8 @@ class Run:
     service_windows: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
     """The same windows as the recipe for services heard of, for the report: by service and figure,
     one entry a window; `since` is when it began, in seconds."""
+    service_watched: dict[str, Watched] = field(default_factory=dict)
+    """What ran on their lanes, for the report; only where that was asked for (`Traffic.watch`)."""
     cost: dict[str, float] = field(default_factory=dict)
     """What `jobs`, and `services` with their replicas, held, at the prices of `Setup`; empty
     without."""

@@ -98,6 +98,7 @@ def run_one(
         notes=[*trace.notes, *doubts(recipe, trace, setup)],
         services=served.figures(kernel.now) if served is not None else {},
         service_windows=served.windows() if served is not None else {},
+        service_watched=served.watched() if served is not None else {},
         **notes.close(kernel, trace),
     )
     from ganger.lab.metrics import compute
@@ -127,7 +128,9 @@ def _world(
     if setup.traffic is not None:
         from ganger.lab.serving.hosting import Served  # routers, which only runs of requests need
 
-        served = Served(trace, nodes, setup.traffic, setup.window, setup.seed)
+        served = Served(
+            trace, nodes, setup.traffic, setup.window, setup.seed, validate=setup.validate
+        )
         return Hosted(engine, [served.host]), served
     if setup.loads:
         refuse_unknown_services(trace, setup.loads)

@@ -373,7 +373,11 @@ def _traffic(options: dict[str, Any]) -> Any:
     make_router(options["router"])
     slo = NEVER if options["slo"] is None else parse_duration(options["slo"], where="--slo")
     return Traffic(
-        load_requests(options["requests"]), read_models(options["models"]), options["router"], slo
+        load_requests(options["requests"]),
+        read_models(options["models"]),
+        options["router"],
+        slo,
+        watch=options["report"] is not None,
     )
 
 
