@@ -32,7 +32,7 @@ from ganger.core.events import (
 )
 from ganger.core.kernel import Kernel
 from ganger.core.plan import (
-    Action,
+    AnyAction,
     Placement,
     Plan,
     Provision,
@@ -96,10 +96,10 @@ def run(
     return run_one(trace_of(works), on or spec(), recipe, Setup(**setup))
 
 
-def energy(works: list[Work], **more: Any) -> tuple[float, float]:
+def energy(works: list[Work], **more: Any) -> list[float]:
     """kWh of all, and of what nobody held."""
     found = run(works, **more).metrics
-    return found["energy_kwh"], found["energy_of_idle_kwh"]
+    return [found["energy_kwh"], found["energy_of_idle_kwh"]]
 
 
 # ---------------------------------------------------------------------- by hand
@@ -107,7 +107,7 @@ def energy(works: list[Work], **more: Any) -> tuple[float, float]:
 
 def test_a_gpu_that_computes_draws_more_and_the_other_one_is_nobodys() -> None:
     """An hour: 200 W of the node and 250 W of one GPU; half of the 200 W nobody has use for."""
-    assert energy([hour("a")]) == (pytest.approx(0.450), pytest.approx(0.100))
+    assert energy([hour("a")]) == pytest.approx([0.450, 0.100])
 
 
 def test_two_nodes_draw_more_than_one_and_a_node_that_is_off_nothing() -> None:
@@ -196,10 +196,7 @@ def test_parts_of_a_gpu_draw_their_part() -> None:
 def test_cpus_of_a_node_without_gpus_are_their_holders_part() -> None:
     shape = Shape((Role(size=2, needs=Needs(gpus=0, cpus=3000)),))
     on = spec(NodeSpec(cpus=8000, watts=100.0))
-    assert energy([hour("a", shape=shape)], on=on) == (
-        pytest.approx(0.1),
-        pytest.approx(0.1 * 2 / 8),
-    )
+    assert energy([hour("a", shape=shape)], on=on) == pytest.approx([0.1, 0.1 * 2 / 8])
 
 
 def test_what_a_grant_holds_is_its_parents() -> None:
@@ -225,7 +222,7 @@ def metered(*steps: tuple[float, Any], hours: float) -> float:
     kernel = Kernel(nodes, trace_of([hour("a")]).declared, registry.make("fifo"))
     watch = meter.Meter(kernel.jobs, nodes, Power(nodes, Profiles()), None, boot=HOUR // 4)
     for at, what in steps:
-        plan = Plan([what]) if isinstance(what, Action) else None
+        plan = Plan([what]) if isinstance(what, AnyAction) else None
         events = [] if plan is not None else [what]
         watch.append(0, Batch(round(at * HOUR), events), plan, None)
     watch.append(0, Batch(round(hours * HOUR), [Submitted(0)]), None, None)
