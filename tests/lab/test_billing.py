@@ -240,6 +240,11 @@ def test_who_yields_its_gpu_while_suspended_holds_nothing_until_it_goes_on() -> 
     assert metered(*frozen, hours=3) == pytest.approx(0.35 + 2 * 0.1), "on idle GPUs"
 
 
+def test_a_part_of_a_gpu_that_a_policy_gives_draws_its_part() -> None:
+    some = (Slot(0, 0b11, 2, share=400),)
+    assert metered((0, Start(0, 1, some)), (0, Started(0, 1)), hours=1) == pytest.approx(0.8 * 0.35)
+
+
 def test_who_gets_other_gpus_computes_on_the_old_ones_no_more() -> None:
     """An hour computing; then for an hour both are held; then an hour on the other."""
     moved = (1, Resize(0, 2, OTHER)), (2, Released(0, 1)), (2, Started(0, 2))

@@ -22,7 +22,7 @@ from ganger.core.plan import Plan, Provision, Resize, Resume, Start, Stop, Suspe
 from ganger.core.spec import Kind
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Jobs, Phase
-from ganger.core.units import HOUR, WHOLE
+from ganger.core.units import HOUR, NEVER, WHOLE
 from ganger.lab.billing.account import Account
 from ganger.lab.billing.power import Grid, Power
 from ganger.lab.billing.tariff import Tariff
@@ -103,8 +103,7 @@ class Meter:
             elif isinstance(event, _ENDS):
                 note((at, event.job, event.attempt, _OVER))
                 if event.job in self._behind:
-                    for heir in self._behind.pop(event.job):
-                        self._has[heir] = at
+                    self._has.update(dict.fromkeys(self._behind.pop(event.job), at))
             elif type(event) is NodeDown:
                 self._node_off(event.node, at)
             elif type(event) is NodeUp:
@@ -170,14 +169,14 @@ class Meter:
             self._last = max(self._last, int(marks[order[last[over]], 0].max()))
         counts = (over | close) & (self._jobs.within[job[first]] < 0)
         numbers = what[first] // _CODES
-        has = np.array([self._has[n] for n in numbers.tolist()], np.int64)
-        spans = _spans(marks[order], first, has, now)
+        waiting = {number for heirs in self._behind.values() for number in heirs}
+        has = [NEVER if n in waiting else self._has[n] for n in numbers.tolist()]
+        spans = _spans(marks[order], first, np.array(has, np.int64), now)
         own = np.full(self._count, -1)
         own[numbers[counts]] = np.flatnonzero(counts)
         self._charge(spans, job[first], slots[own[slots[:, 0]] >= 0], own)
         rest = ~(over | close)
-        for number in numbers[~rest].tolist():
-            del self._has[number]
+        self._has = {number: self._has[number] for number in numbers[rest].tolist()}
         keep = np.zeros(len(order), np.bool_)
         keep[order] = np.repeat(rest, last - first + 1)
         self._marks = marks[keep].ravel().tolist()
