@@ -267,6 +267,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `goodput`: a job that chooses its batch size; its reference is one GPU at the batch size M0, and
     `locality`, `scaling` do not count, nor does `by_type` for types on which it was measured.
     `convergence`: what its jobs tell of their model, and when they are done.
+    `watts`: by GPU type, what a GPU draws while it computes this model, as measured.
     """
 
     by_type: dict[str, float] = {}
@@ -279,6 +280,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measured: Measured | None = None
     steps: Steps | None = None
     convergence: Convergence | None = None
+    watts: dict[str, float] = {}
 
     def runs_on(self, gpu_type: str, gpus: int) -> bool:
         """Whether the model is not known to fail on so many GPUs of this type."""
