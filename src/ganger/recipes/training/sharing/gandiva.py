@@ -73,11 +73,9 @@ class PairsThatPay:
     def _pairs_up(self, view: View, job: int) -> bool:
         """Whether it is known how fast the job's model runs beside some other, and it asks for GPUs
         alone."""
-        measured = view.oracle.profile(view.jobs.models[view.at.model[job]]).measured
         shape = view.draft.shape(job)
         return (
-            measured is not None
-            and bool(measured.beside)
+            view.oracle.profile(view.jobs.models[view.at.model[job]]).shares
             and view.at.on_preempt[job] not in STAYS
             and (shape.is_plain or may_doze(shape))
         )
