@@ -26,6 +26,7 @@ from effects import (
     serving,
     serving_memory,
     serving_nexus,
+    sharing,
 )
 from effects.common import EFFECTS, SEEDS, Effect
 
@@ -35,6 +36,7 @@ FAMILIES = (
     fairness,
     elasticity,
     programmes,
+    sharing,
     serving,
     serving_memory,
     serving_nexus,
