@@ -87,7 +87,7 @@ def inside() -> bool:
 
 
 class _Reports:
-    """Datagrams to the keeper of this job. What cannot be sent is dropped: the job goes first."""
+    """Datagrams to this job's supervisor. What cannot be sent is dropped: the job goes first."""
 
     def __init__(self) -> None:
         self.socket: socket.socket | None = None
@@ -119,7 +119,7 @@ class _Reports:
             self.sent_at = time.monotonic()
 
     def surely(self, **fields: Any) -> None:
-        """Send it, and wait as long as the keeper takes no more."""
+        """Send it, and wait as long as the supervisor takes no more."""
         data = json.dumps(fields).encode()
         self.flush()
         sock = self._connected()
@@ -199,7 +199,7 @@ def report(step: float, *, final: bool = False, **metrics: float) -> None:
     if not inside() or os.environ.get("RANK", "0") != "0":
         return
     told = {name: float(value) for name, value in metrics.items()}
-    with contextlib.suppress(OSError):  # the keeper is gone, and with it this attempt
+    with contextlib.suppress(OSError):  # the supervisor is gone, and with it this attempt
         _reports.surely(report={"step": float(step), "final": bool(final), "metrics": told})
 
 
