@@ -197,7 +197,8 @@ class TenantSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClusterSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A cluster: groups of like nodes, the GPU types they hold, and who may use how much."""
+    """A cluster: groups of like nodes, the GPU types they hold, and how much each tenant may
+    use."""
 
     nodes: tuple[NodeSpec, ...]
     gpu_types: tuple[GpuType, ...] = ()

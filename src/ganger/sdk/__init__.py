@@ -8,11 +8,11 @@
 ...         save(sdk.checkpoint_dir / "model.pt")
 ...         sdk.leave(step + 1)
 
-`progress` tells how far the job is, and so how fast it goes. When Ganger wants the job's devices
+`progress` reports how far the job is, and so how fast it goes. When Ganger wants the job's devices
 back, `should_checkpoint()` turns true: the job saves and calls `leave(step)`, which ends it with
 exit code 75 (EX_TEMPFAIL); Ganger starts it again later. A job of several workers must agree on the
 step at which all leave: let rank 0 ask and broadcast the answer. Work that is saved in between is
-told by `saved(step)`: a job that fails resumes from there in Ganger's books.
+reported by `saved(step)`: a job that fails resumes from there in Ganger's books.
 
 Outside Ganger every call is harmless: nothing is sent, no file is made, no signal handler is set,
 `should_checkpoint()` is false, and the job has rank 0 of 1.

@@ -39,7 +39,7 @@ class Group:
 
     @property
     def deployable(self) -> bool:
-        """Whether it needs to know no more than anybody can."""
+        """Whether it can be deployed: it does not know requests before they come."""
         return self.needs != "future"
 
 
