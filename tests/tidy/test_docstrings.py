@@ -1,5 +1,5 @@
-"""Docstrings of public things are plain, too: the four habits of `english.py` do not spread. No room
-gets more docstrings with one of them than it has."""
+"""Docstrings of public things are plain, too: the four habits of `english.py` do not spread. No
+room gets more docstrings with one of them than it has."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ON_RECORD = {
     "client": 1,
     "core": 5,
     "engines": 63,
-    "lab": 24,
+    "lab": 7,
     "mechanisms": 58,
     "recipes": 23,
     "service": 63,
-    "workloads": 13,
+    "workloads": 7,
 }
 """By room: how many there are. A smaller number is written down, a larger one is not."""
 
@@ -54,7 +54,7 @@ def test_docstrings_have_no_more_of_the_habits(room: str) -> None:
 
 
 def test_a_docstring_with_a_habit_is_found() -> None:
-    text = '"""Who waits."""\nclass A:\n    """It was told."""\n    def b(self):\n        """Plain."""\n'
+    text = '"""Who waits."""\nclass A:\n    """It was told."""\ndef b():\n    """Plain."""\n'
     assert leaning(text) == ["the module", "A"]
     assert leaning('def _hidden():\n    """Who waits."""\n') == []
 

@@ -1,4 +1,5 @@
-"""Runs over requests compared: means over seeds, who leads, and what that says in plain words."""
+"""Runs over requests compared: means over seeds, the recipe that leads, and what that says in plain
+words."""
 
 from __future__ import annotations
 
