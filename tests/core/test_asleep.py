@@ -264,13 +264,6 @@ def test_a_suspended_search_keeps_the_compute_on_which_its_trials_run() -> None:
     assert bench.kernel.ledger.find(needing(4000)) is None
 
 
-def test_no_policy_makes_a_job_yield_and_hold_its_gpus_for_nothing() -> None:
-    bench = Bench(WORKS[0], on=ClusterSpec((NodeSpec(gpus=1, gpu_type="A"),), TYPES))
-    bench.feed(0, Submitted(0), then=[Start(0, 1, ONE)])
-    with pytest.raises(InvariantError, match="only a person's order"):
-        bench.feed(1, Started(0, 1), then=[Suspend(0, 1, yields=True)])
-
-
 @pytest.mark.parametrize("verb", ["cancel", "requeue"])
 def test_who_is_stopped_in_its_sleep_gives_its_memory_back(verb: str) -> None:
     bench = suspended()

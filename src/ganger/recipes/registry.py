@@ -176,6 +176,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(
         ("yarn-cs", "helios", "helios-ces", "philly", "ffdl", "ali-mlaas"), _T + "production"
     ),
+    **dict.fromkeys(("gandiva",), _T + "sharing.recipes"),
     **dict.fromkeys(("allox", "dorm"), _T + "programmes.recipes"),
     **dict.fromkeys(("genie", "chronus"), _T + "deadlines.recipes"),
 }

@@ -174,7 +174,8 @@ def recipe(name: str, as_json: bool) -> None:
             if default not in ("", "none", "never"):  # these stand for no value
                 written = f"'{name}({key}={default.replace(' ', '')})'"
                 break
-    click.echo(f"\nFor example:\n  {RUN[find(name).plane].format(written)}")
+    more = RUN_WITH.get(find(name).name, "")
+    click.echo(f"\nFor example:\n  {RUN[find(name).plane].format(written)}{more}")
 
 
 RUN: Final = {
@@ -185,3 +186,5 @@ RUN: Final = {
     "requests": "ganger requests simulate r.csv --models models.toml --fleet T4:4 --recipe {}",
 }
 """By the plane of a recipe, a command that runs it."""
+RUN_WITH: Final = {"scale.asked": " --router swayam"}
+"""What else the command of a recipe needs: the router that asks for replicas."""

@@ -199,6 +199,12 @@ Examples:
     help="When a node fails, its jobs keep the work up to the last multiple of TIME; 0s: none.",
 )
 @click.option(
+    "--carbon",
+    type=click.FloatRange(0, 1e6),
+    metavar="G_PER_KWH",
+    help="Grams of CO2 for a kWh. Default: what the cluster file says, else the world's mean.",
+)
+@click.option(
     "--log",
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the log of the run here, for `ganger replay`. Only for a single run.",
@@ -307,6 +313,7 @@ def simulate_jobs(trace: Path, cluster: str | None, recipe: str, options: dict[s
         window=_window(options["window"]),
         why=options["why"],
         prices=options.get("prices", {}),
+        carbon=-1.0 if options["carbon"] is None else options["carbon"],
     )
     names = split_specs(recipe)
     if not names:
@@ -373,7 +380,11 @@ def _traffic(options: dict[str, Any]) -> Any:
     make_router(options["router"])
     slo = NEVER if options["slo"] is None else parse_duration(options["slo"], where="--slo")
     return Traffic(
-        load_requests(options["requests"]), read_models(options["models"]), options["router"], slo
+        load_requests(options["requests"]),
+        read_models(options["models"]),
+        options["router"],
+        slo,
+        watch=options["report"] is not None,
     )
 
 

@@ -62,6 +62,7 @@ MECHANISMS: Final = {
     "CellPolicy": "the tenants' cells",
     "MatchingPolicy": "the matching of jobs to GPUs",
     "PromisePolicy": "the leases promised before deadlines",
+    "TimeSlices": "the turns on GPUs",
 }
 """What refuses, in words, by `Reason.by`."""
 

@@ -358,6 +358,9 @@ _SIMULATE = (
     click.option("--windows", metavar="TIME",
                  help="Run a long log by windows of this length; those that are like others that "
                  "were run are read from a table (docs/serving.md)."),
+    click.option("--windows-table", "table", default="", metavar="FOLDER",
+                 type=click.Path(file_okay=False),
+                 help="Keep that table here, for runs of logs that go on like this one."),
     click.option("--per-request", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                  help="Write what became of each request here, as CSV. Only for a single run."),
     click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
