@@ -147,7 +147,7 @@ class Ledger(Occupancy):
         return True
 
     def left_asleep(self, job: int) -> bool:
-        """Whether `job` was asleep when it was last told to leave, which can still be undone."""
+        """Whether `job` was asleep when it was last stopped, which can still be undone."""
         last = next((did for who, _, did in reversed(self.trail) if who == job), None)
         return last is _LEFT_ASLEEP
 
