@@ -77,13 +77,14 @@ class Scene:
 
 
 def reason_suspended(kernel: Kernel, row: int) -> str:
-    """Slurm's word for why a suspended job that was told to resume does not run; "" for others."""
+    """Slurm's word for why a suspended job that a person resumed does not run yet; "" for
+    others."""
     return "Resources" if row in kernel.resuming else ""
 
 
 def explain_suspended(scene: Scene, row: int, where: Sequence[str], answer: Explanation) -> bool:
-    """What a suspended job keeps that yielded its compute, and what it waits for once it was told
-    to resume; False of other jobs. `where`: its nodes or devices."""
+    """What a suspended job keeps that yielded its compute, and what it waits for once a person
+    resumed it; False of other jobs. `where`: its nodes or devices."""
     kernel, jobs = scene.kernel, scene.kernel.jobs
     if jobs.phase[row] != Phase.SUSPENDED or jobs.size[row] or not jobs.gpus[row] or not where:
         return False
