@@ -220,7 +220,8 @@ class Scaling:
             if placement is not None:
                 view.draft.start(job, placement)
             elif shape not in full:
-                full[shape] = Reason("Resources", "Scaling", shape, until=_CHANGES)
+                asked = {"asked_gpus": float(view.at.gpus[job])}
+                full[shape] = Reason("Resources", "Scaling", shape, -1, asked, _CHANGES)
         return list(full.values())
 
 
