@@ -10,7 +10,7 @@ from ganger.core.errors import BadInput
 from ganger.lab import words
 from ganger.lab.metrics import Estimate, Group, aggregate
 from ganger.lab.origin import Origin
-from ganger.lab.report import series, services
+from ganger.lab.report import bills, series, services
 from ganger.lab.report.page import (
     COLOURS,
     Column,
@@ -78,6 +78,8 @@ def render(runs: Sequence[Run], title: str = "Ganger report", origin: Origin | N
         one_seed=one_seed(group.seeds for group in groups),
         has_services=any(p["services"] for p in panels),
         has_lanes=any(run.service_watched for run in runs),
+        has_bills=any(p["bills"] for p in panels),
+        priced=any(run.cost for run in runs),
         has_waited=any(p["waited"] for p in panels),
         has_gantt=any(g["gantt"] for p in panels for g in p["chart"]["groups"]),
     )
@@ -100,6 +102,7 @@ def _panel(groups: list[Group], labels: list[str], at: int) -> dict[str, Any]:
         "everything": _everything(groups),
         "names": [(group.label, colours[group.label]) for group in groups],
         "waited": _waited(groups, colours),
+        "bills": bills.table(groups, colours),
         "tenants": series.tenants(groups),
         "undrawn": _undrawn(groups),
         "services": services.tables(groups, colours, at),

@@ -1,6 +1,6 @@
 "use strict";
 // The page of jobs: its state (load, hidden recipes, choices), and its charts.
-const state = { panel: data.panels.length - 1, hidden: new Set(), time: "held", sweep: "jct_mean_seconds", kind: "time", gantt: 0, services: "in_time", service: 0, lanes: 0, stretch: 0 };
+const state = { panel: data.panels.length - 1, hidden: new Set(), time: "held", sweep: "jct_mean_seconds", kind: "time", gantt: 0, services: "in_time", service: 0, lanes: 0, stretch: 0, frontier: "energy_kwh" };
 // The service that is chosen, of those that the panel has.
 const service = () => panel().services[Math.min(state.service, panel().services.length - 1)];
 
@@ -60,6 +60,15 @@ const CHARTS = {
     else box.replaceChildren("Nothing was answered.");
   },
   lanes: (box) => onLanes(box, panel().groups.map((g) => ({ series: g.series, lanes: (g.services[service()] || {}).lanes })).filter((g) => g.lanes)),
+  frontier(box) {
+    const known = shown().filter((g) => g.metrics[state.frontier] && metric(g, state.frontier)[0] !== null && metric(g, "jct_mean_seconds")[0] !== null);
+    const list = known.map((g) => ({ series: g.series, label: label(g), points: [[metric(g, state.frontier)[0], metric(g, "jct_mean_seconds")[0]]] }));
+    const xs = list.map((l) => l.points[0][0]), top = Math.max(...xs, 0) || 1, low = Math.min(...xs, top);
+    const pad = (top - low) * 0.08 || top * 0.08;
+    const x = { range: [low - pad, top + pad], ticks: ticks(top, 12, false).filter((v) => v >= low - pad && v <= top + pad), text: count, stops: xs, say: count };
+    const y = { ticks: scale(list.map((l) => l.points[0][1]), true), text: tick, say: time };
+    lines(box, list, { title: "Mean JCT by energy, carbon or cost", x, y, dots: true, direct: true, at: exact });
+  },
   sweep(box) {
     const [say, text] = FORMS[state.kind], loads = data.panels.map((p) => p.load);
     const list = data.labels.map((name, series) => {

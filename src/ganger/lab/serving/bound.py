@@ -15,8 +15,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
 
 from ganger.core.errors import InvariantError
 from ganger.core.serving.world import Known, Pipeline
@@ -224,6 +222,9 @@ class _Fluid:
 def _programme(rows: I64, rates: Rates) -> float:
     """The most of these requests (arrival, deadline, model, items) that can be in time, with time
     in pieces; those of one model and size that may use the same pieces are one row."""
+    from scipy.optimize import linprog  # a third of a second, for those that ask for a bound
+    from scipy.sparse import coo_array
+
     arrival, due, model, items = rows
     begins, ends = int(arrival.min()), int(due.max())
     pieces = _SLICES

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ganger.cli import completion
 from ganger.cli.lab.trace import bars, console, plain_table
 from ganger.cli.lazy import Suggesting
 from ganger.cli.options import key_values
@@ -329,6 +330,7 @@ _SIMULATE = (
                  help="Devices, like T4:4 or T4:4+L4:2. Several fleets, comma separated, are "
                  "compared."),
     click.option("--recipe", "-r", default="serve.triton", show_default=True,
+                 shell_complete=completion.routers,
                  help="Recipes, comma separated; parameters in parentheses. See `ganger recipes "
                  "--plane requests`."),
     click.option("--slo", metavar="TIME,TIME,...",
