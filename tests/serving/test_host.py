@@ -154,10 +154,10 @@ def test_a_window_says_why_requests_were_dropped_and_how_many_came_at_once() -> 
                 router=make_router("serve.triton(size=1,longest=2)"))  # fmt: skip
     desk.starts(1, 1)
     (window, *_) = desk.until(10)
-    assert (window["dropped"], window["dropped: the queue was full"]) == (5, 5)
+    assert (window["dropped"], window["dropped:the queue was full"]) == (5, 5)
     assert (window["most_in_0.125s"], window["most_in_4s"], window["most_in_8s"]) == (8, 8, 8)
     (*_, last) = desk.until(30)
-    assert "dropped: the queue was full" not in last
+    assert "dropped:the queue was full" not in last
 
 
 def test_arrivals_are_counted_also_of_requests_that_are_forgotten() -> None:

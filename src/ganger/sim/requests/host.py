@@ -113,7 +113,7 @@ class _Window:
         reasons = sorted(self.reasons.items(), key=lambda item: (-item[1], item[0]))[:_REASONS]
         judged = {"labelled": float(self.labelled), "correct": float(self.correct)}
         return {
-            **{f"dropped: {reason}": float(count) for reason, count in reasons},
+            **{f"dropped:{reason}": float(count) for reason, count in reasons},
             **(judged if self._says is not None else {}),
             **self.peaks(now),
         }
