@@ -27,6 +27,7 @@ from effects import (
     serving_lanes,
     serving_memory,
     serving_nexus,
+    sharing,
 )
 from effects.common import EFFECTS, SEEDS, Effect
 
@@ -36,6 +37,7 @@ FAMILIES = (
     fairness,
     elasticity,
     programmes,
+    sharing,
     serving,
     serving_lanes,
     serving_memory,

@@ -1,7 +1,7 @@
 """Services in the simulator: their replicas are lanes, and requests are served one by one.
 
 A replica that has started loads its model and is then a lane of its service's plane. One that is
-told to go ends the batch that it has begun; one that is lost does not. How services do is reported
+stopped ends the batch that it has begun; one that is lost does not. How services do is reported
 after each window, and which replicas their routers give back; nothing else of the requests reaches
 the kernel.
 """
@@ -352,7 +352,7 @@ class Requesting:
                     self._services[event.job].close(now)
 
     def planned(self, now: int, actions: Sequence[AnyAction]) -> None:
-        """Replicas that are told to go take nothing more."""
+        """Replicas that are to stop take nothing more."""
         for action in actions:
             if isinstance(action, Start | Resize):
                 self._placed[action.job] = action.placement
