@@ -197,6 +197,19 @@ def test_what_a_model_says_is_compared_with_the_labels_of_its_requests() -> None
     assert [heard[0].figures[name][0] for name in ("labelled", "correct")] == [3, 2]
 
 
+def test_each_replica_says_how_busy_it_was_while_it_was_up() -> None:
+    """The first from 3 s on with a second's work; the second from 8 s on, with none."""
+    desk = Desk(4, 5, 9.75, latencies=table(500))
+    desk.starts(1, 1)
+    desk.until(5)
+    desk.starts(2, 6)
+    desk.until(9.9)
+    (event,) = desk.host.advance(10 * SECOND)
+    assert isinstance(event, Served)
+    assert event.services == (0, 1, 2)
+    assert event.figures["busy"][1:] == pytest.approx([1.25 / 7, 0])
+
+
 def test_a_window_without_replicas_has_no_share_that_was_busy() -> None:
     desk = Desk(3, 30)
     (first, *_) = desk.until(20)

@@ -66,6 +66,8 @@ class _Window:
         self.busy = self.up = self.open = 0
         """Microseconds: of lanes that ran, of lanes that were up, of requests that were open."""
         self.latencies: list[int] = []
+        self.by_lane: dict[int, int] = {}
+        """Microseconds that each lane ran."""
 
     def over(self, rows: Collection[int], outcome: int, at: int) -> None:
         """Requests are over."""
@@ -143,7 +145,9 @@ class _Window:
 
     def ran(self, lane: Lane, order: Batch | Load, began: int, ended: int, outcome: str) -> None:
         """A lane was busy."""
-        self.busy += ended - max(began, self.since)
+        took = ended - max(began, self.since)
+        self.busy += took
+        self.by_lane[lane.number] = self.by_lane.get(lane.number, 0) + took
         steps = order.steps if isinstance(order, Batch) else 1
         self.batches += steps
         self.executed += (
@@ -173,6 +177,8 @@ class _Service:
         self.plane.on_retire = lambda lane: self.given.__setitem__(lane, self.world.now)
         self.lanes: dict[int, list[int]] = {}
         """By job: its lanes, also those that are still loading."""
+        self.loaded: dict[int, int] = {}
+        """When each lane was up last."""
         self.changed = 0
         self.total_up = 0
         """Microseconds that lanes were up, added up."""
@@ -236,6 +242,19 @@ class _Service:
             for job, mine in sorted(self.lanes.items())
             if job != service and back.issuperset(mine)
         ]
+
+    def busy(self, service: int, now: int) -> dict[int, float]:
+        """By replica that is up, the part of its time in the window in which it ran batches."""
+        lanes, since = self.world.lanes, self.window.since
+        shares: dict[int, float] = {}
+        for job, mine in sorted(self.lanes.items()):
+            up = sum(now - max(self.loaded[at], since) for at in mine if not lanes[at].down)
+            if job == service or not up:
+                continue
+            ran = sum(self.window.by_lane.get(at, 0) for at in mine)
+            ran += sum(now - max(lanes[at].since, since) for at in mine if lanes[at].running)
+            shares[job] = min(ran / up, 1.0)
+        return shares
 
     def figures(self, now: int) -> dict[str, float | None]:
         """What the window that ends now was like."""
@@ -313,6 +332,7 @@ class Requesting:
             service = self._services[job]
             if lane in service.lanes.get(replica, ()) and not service.over:
                 service.pass_time(now)
+                service.loaded[lane] = now
                 service.plane.turn(lane, now, up=True)
         if now < self._next:
             return []
@@ -320,10 +340,17 @@ class Requesting:
         for job, service in sorted(self._services.items()):
             if not service.over:
                 service.pass_time(now)
+                busy, back = service.busy(job, now), service.given_back(job)
                 told.append((job, service.figures(now)))
                 if self._validate:
                     service.world.memory = restored(stored(service.world.memory))
-                told += [(each, {"given_back": 1.0}) for each in service.given_back(job)]
+                told += [
+                    (
+                        each,
+                        {"busy": busy.get(each), **({"given_back": 1.0} if each in back else {})},
+                    )
+                    for each in sorted({*busy, *back})
+                ]
         self._next = now + self._window if self._goes_on() else NEVER
         if not told:
             return []
