@@ -229,7 +229,11 @@ def _given_back(view: View, service: int, replicas: Sequence[int]) -> list[int]:
     """Those that the service's router did without when it last reported, the latest first."""
     last = view.services[service][-1].until if view.services.get(service) else -1
     reports = ((job, view.services.get(job)) for job in reversed(replicas))
-    return [job for job, windows in reports if windows and windows[-1].until == last]
+    return [
+        job
+        for job, windows in reports
+        if windows and windows[-1].until == last and windows[-1].figures.get("given_back")
+    ]
 
 
 def _newest(view: View, replicas: list[int]) -> list[int]:
