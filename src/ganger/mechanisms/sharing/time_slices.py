@@ -30,24 +30,29 @@ _UNTIL: Final = QUEUED | STARTED | CAPACITY_FREED | CAPACITY_LOST | COMMANDED
 
 Device: TypeAlias = tuple[int, int]
 """Node and number of the device in it."""
+Groups: TypeAlias = list[tuple[int, ...]]
 
 
 class Packs(Protocol):
-    """Who may compute beside whom on the same GPUs. `computing`: by device, who computes there."""
+    """Who may compute beside whom on the same GPUs. `groups`: those who compute on the same
+    devices, each group once."""
 
-    def learn(self, view: View, memory: Any, computing: dict[Device, list[int]]) -> Any:
+    def learn(self, view: View, memory: Any, groups: Groups) -> Any:
         """What is known now: what was kept, and what `view` tells."""
 
     def placement(self, view: View, job: int, placement: Placement) -> Placement:
         """`placement` as the job is to hold it, so that another may come beside it."""
 
-    def apart(self, view: View, memory: Any, computing: dict[Device, list[int]]) -> list[int]:
+    def apart(self, view: View, memory: Any, groups: Groups) -> list[int]:
         """Jobs that have to yield now, because of those beside them."""
+
+    def may_pair(self, view: View, memory: Any, job: int) -> bool:
+        """Whether the job may compute beside any other at all."""
 
     def beside(self, view: View, memory: Any, job: int, others: list[int]) -> bool:
         """Whether `job`, which waits or sleeps, may compute beside `others`, who do."""
 
-    def wake(self, view: View, memory: Any, computing: dict[Device, list[int]]) -> int:
+    def wake(self, view: View, memory: Any, groups: Groups) -> int:
         """When it has to be asked again; NEVER if it need not be."""
 
 
@@ -57,8 +62,9 @@ class TimeSlices:
     (microseconds).
 
     Whoever has waited longest for a turn, asleep or in the queue, gets the next one. Those in its
-    way sleep, or stop, once they have computed for a quantum. A job that waits takes the place of
-    one of as many GPUs, of those with the fewest asleep below them.
+    way sleep, or stop, once they have computed for a quantum; turns end at whole multiples of it,
+    so that all GPUs change at once. A job that waits takes the place of one of as many GPUs, of
+    those with the fewest asleep below them.
     """
 
     name: str
@@ -71,8 +77,9 @@ class TimeSlices:
         """The turns that begin now."""
         turns, packs = _Turns(view, self), self.packs
         if packs is not None:
-            turns.memory = memory = packs.learn(view, revived(memory, packs.learn), turns.computing)
-            for job in packs.apart(view, memory, turns.computing):
+            groups = turns.groups()
+            turns.memory = memory = packs.learn(view, revived(memory, packs.learn), groups)
+            for job in packs.apart(view, memory, groups):
                 turns.take_turn_from([job], keeps=True)
         for job in turns.waiting():
             if job in view.ledger.asleep:
@@ -81,7 +88,7 @@ class TimeSlices:
                 turns.start(job)
         wake = min(turns.wake, turns.next_turn())
         if packs is not None:
-            wake = min(wake, packs.wake(view, memory, turns.computing))
+            wake = min(wake, packs.wake(view, memory, turns.groups()))
         return view.draft.plan(turns.reasons(), wake, _UNTIL), memory
 
 
@@ -95,22 +102,32 @@ class _Turns:
         self._resumed: set[int] = set()
         self._refused: set[int] = set()
         """Shapes for which there was no place."""
-        self.computing: dict[Device, list[int]] = {}
+        self._sizes: dict[int, list[int]] | None = None
+        """By number of GPUs, those that computed on so many when this was first asked for."""
+        self._computing: dict[Device, list[int]] = {}
         self._below: dict[Device, int] = {}
         """By device: how many sleep there and wait for a turn."""
-        for job, (_, placement) in sorted(view.ledger.holds.items()):
-            self._note(job, placement)
+        self._devices = view.cached(_Devices)
+        for job in sorted(view.ledger.holds):
+            self._note(job)
 
-    def _note(self, job: int, placement: Placement) -> None:
-        """The job computes there from now on, or sleeps."""
-        asleep = job in self._view.ledger.asleep
-        if asleep and job not in self._view.resumable:
-            return  # people want it to sleep
-        for device in devices_of(placement):
-            if asleep:
-                self._below[device] = self._below.get(device, 0) + 1
-            else:
-                self.computing.setdefault(device, []).append(job)
+    def groups(self) -> Groups:
+        """Those who compute on the same devices, each group once."""
+        return list(dict.fromkeys(map(tuple, self._computing.values())))
+
+    def _on(self, job: int) -> tuple[Device, ...]:
+        """The devices that a job holds."""
+        return self._devices.of(job, self._view.ledger.holds[job][1])
+
+    def _note(self, job: int) -> None:
+        """The job computes where it is from now on, or sleeps."""
+        computing, below = self._computing, self._below
+        if job not in self._view.ledger.asleep:
+            for device in self._on(job):
+                computing.setdefault(device, []).append(job)
+        elif job in self._view.resumable:  # else people want it to sleep
+            for device in self._on(job):
+                below[device] = below.get(device, 0) + 1
 
     def waiting(self) -> list[int]:
         """Whoever waits for a turn, the one that has waited longest first."""
@@ -124,33 +141,40 @@ class _Turns:
         to be interrupted."""
         at = self._view.at
         if job in self._resumed:
-            return self._view.now + self._slices.quantum
+            return self._after_a_quantum(self._view.now)
         if at.phase[job] != _RUNNING or at.kind[job] != _TRAIN or at.on_preempt[job] in STAYS:
             return NEVER
-        began: int = at.began[job]
-        return began + self._slices.quantum
+        return self._after_a_quantum(at.began[job])
+
+    def _after_a_quantum(self, time: int) -> int:
+        quantum = self._slices.quantum
+        return -(-time // quantum) * quantum + quantum
 
     def take_turn_from(self, jobs: Iterable[int], *, keeps: bool) -> None:
         """Their turn is over: with `keeps` they may keep the memory that they say they keep."""
         for job in jobs:
-            placement = self._yields(job, keeps=keeps)
-            for device in devices_of(placement):
-                self.computing[device].remove(job)
-                if job in self._view.ledger.asleep:
-                    self._below[device] = self._below.get(device, 0) + 1
+            self._yields(job, keeps=keeps)
+            self._gave_way(job)
 
-    def _yields(self, job: int, *, keeps: bool) -> Placement:
-        draft, placement = self._view.draft, self._view.ledger.holds[job][1]
+    def _gave_way(self, job: int) -> None:
+        """The job computes no more where it did."""
+        asleep = job in self._view.ledger.asleep
+        for device in self._devices.last(job):
+            self._computing[device].remove(job)
+            if asleep:
+                self._below[device] = self._below.get(device, 0) + 1
+
+    def _yields(self, job: int, *, keeps: bool) -> None:
+        draft = self._view.draft
         if keeps and may_doze(draft.shape(job)):
             draft.suspend(job)
         else:
             draft.stop(job)
-        return placement
 
-    def _in_the_way(self, placement: Placement) -> list[int]:
-        """Who computes on any device of `placement`."""
-        devices = devices_of(placement)
-        return sorted({job for device in devices for job in self.computing.get(device, ())})
+    def _in_the_way(self, holder: int) -> list[int]:
+        """Who computes on any device that `holder` has."""
+        computing = self._computing
+        return sorted({job for device in self._on(holder) for job in computing.get(device, ())})
 
     def _may_join(self, job: int, others: list[int]) -> bool:
         packs = self._slices.packs
@@ -168,26 +192,25 @@ class _Turns:
             job
             for device, below in self._below.items()
             if below
-            for job in self.computing.get(device, ())
+            for job in self._computing.get(device, ())
         }
         ends = min((self.turn_ends(job) for job in over), default=NEVER)
-        return ends if ends > now else now + self._slices.quantum
+        return ends if ends > now else self._after_a_quantum(now)
 
     # ------------------------------------------------------------------ who gets a turn
 
     def resume(self, job: int) -> None:
         """A turn for a job that sleeps, if those who compute there have had theirs."""
-        placement = self._view.ledger.holds[job][1]
-        others = self._in_the_way(placement)
+        others = self._in_the_way(job)
         if others and not self._may_join(job, others):
             if not self._all_had_theirs(others):
                 return
             self.take_turn_from(others, keeps=True)
         if self._view.draft.resume(job):
             self._resumed.add(job)
-            for device in devices_of(placement):
+            for device in self._on(job):
                 self._below[device] -= 1
-                self.computing.setdefault(device, []).append(job)
+                self._computing.setdefault(device, []).append(job)
 
     def start(self, job: int) -> None:
         """A place for a job that waits: a free one, one beside another job, or that of a job whose
@@ -199,35 +222,40 @@ class _Turns:
             self._refused.add(shape)
 
     def _on_free(self, job: int) -> bool:
-        view, packs = self._view, self._slices.packs
-        placement = self._slices.place.find(view, view.ledger, job)
+        placement = self._slices.place.find(self._view, self._view.ledger, job)
         if placement is None:
             return False
-        if packs is not None:
-            placement = packs.placement(view, job, placement)
-        view.draft.start(job, placement)
-        self._note(job, placement)
+        self._start_on(job, placement)
         return True
 
+    def _start_on(self, job: int, placement: Placement) -> None:
+        packs = self._slices.packs
+        if packs is not None:
+            placement = packs.placement(self._view, job, placement)
+        self._view.draft.start(job, placement)
+        self._note(job)
+
     def _alike(self, job: int) -> list[int]:
-        """Those that compute on as many GPUs as the job asks for."""
-        at, gpus = self._view.at, self._view.at.gpus[job]
-        others = {other for jobs in self.computing.values() for other in jobs}
-        return sorted(
-            other for other in others if at.gpus[other] == gpus and at.size[other] == gpus
-        )
+        """Those that compute on as many GPUs as the job asks for, and began before this decision,
+        ascending."""
+        size, asleep = self._view.at.size, self._view.ledger.asleep
+        if self._sizes is None:
+            self._sizes = {}
+            for other in sorted({each for jobs in self._computing.values() for each in jobs}):
+                self._sizes.setdefault(size[other], []).append(other)
+        alike, holds = self._sizes.get(self._view.at.gpus[job], ()), self._view.ledger.holds
+        return [other for other in alike if other in holds and other not in asleep]
 
     def _beside_another(self, job: int) -> bool:
-        if self._slices.packs is None:
+        view, packs = self._view, self._slices.packs
+        if packs is None or not packs.may_pair(view, self.memory, job):
             return False
-        view = self._view
         for other in self._alike(job):
             placement = view.ledger.holds[other][1]
-            if self._may_join(job, self._in_the_way(placement)) and view.ledger.is_free(
+            if self._may_join(job, self._in_the_way(other)) and view.ledger.is_free(
                 view.draft.shape(job), placement
             ):
-                view.draft.start(job, placement)
-                self._note(job, placement)
+                self._start_on(job, placement)
                 return True
         return False
 
@@ -239,21 +267,23 @@ class _Turns:
             if ends > view.now:
                 self.wake = min(self.wake, ends)
                 continue
-            devices = devices_of(view.ledger.holds[other][1])
-            due.append((max(self._below.get(device, 0) for device in devices), ends, other))
+            due.append((max(self._below.get(device, 0) for device in self._on(other)), ends, other))
         keeps = may_doze(draft.shape(job))
         for _, _, other in sorted(due)[:TRIES]:
-            others = self._in_the_way(view.ledger.holds[other][1])
+            others = self._in_the_way(other)
             if not self._all_had_theirs(others):
                 continue
             mark = draft.mark()
             for each in others:
                 self._yields(each, keeps=keeps)
             placement = self._slices.place.find(view, view.ledger, job)
-            draft.rollback(mark)
-            if placement is not None:
-                self.take_turn_from(others, keeps=keeps)
-                return self._on_free(job)
+            if placement is None:
+                draft.rollback(mark)
+                continue
+            for each in others:
+                self._gave_way(each)
+            self._start_on(job, placement)
+            return True
         return False
 
     def reasons(self) -> list[Reason]:
@@ -265,6 +295,22 @@ class _Turns:
         ]
 
 
-def devices_of(placement: Placement) -> list[Device]:
-    """The devices of a placement."""
-    return [(slot.node, device) for slot in placement for device in members(slot.devices)]
+class _Devices:
+    """The devices of what each job was last seen to hold."""
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[Placement, tuple[Device, ...]]] = {}
+
+    def of(self, job: int, placement: Placement) -> tuple[Device, ...]:
+        """The devices of `placement`, which the job holds."""
+        seen = self._seen.get(job)
+        if seen is None or seen[0] is not placement:
+            devices = [(slot.node, each) for slot in placement for each in members(slot.devices)]
+            seen = self._seen[job] = placement, tuple(devices)
+        return seen[1]
+
+    def last(self, job: int) -> tuple[Device, ...]:
+        """What the job was last seen to hold."""
+        return self._seen[job][1]

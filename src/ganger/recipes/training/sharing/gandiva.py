@@ -13,9 +13,10 @@ from ganger.core.plan import Placement
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, WHOLE
 from ganger.core.view import View
+from ganger.mechanisms.common.holdings_delta import HoldingsDelta
 from ganger.mechanisms.common.reconcile import STAYS, with_share
 from ganger.mechanisms.placement.place import Place
-from ganger.mechanisms.sharing.time_slices import Device
+from ganger.mechanisms.sharing.time_slices import Groups
 
 _RUNNING: Final = int(Phase.RUNNING)
 _HALF: Final = WHOLE // 2
@@ -41,27 +42,27 @@ class PairsThatPay:
     trial: int
     least: float = 1.0
 
-    def learn(self, view: View, memory: Tried | None, computing: dict[Device, list[int]]) -> Tried:
+    def learn(self, view: View, memory: Tried | None, groups: Groups) -> Tried:
         """The speeds that those who compute now have alone, or in pairs."""
         before = memory or Tried()
         phase, rate = view.at.phase, view.at.rate
         alone = {job: speed for job, speed in before.alone.items() if phase[job] < Phase.FINISHED}
         pairs = before.pairs
-        for group in _groups(view, computing):
+        for group in _paired(view, groups):
             if any(phase[job] != _RUNNING for job in group):
                 continue
             if not self._is_measured(view, group):
                 continue
             if len(group) == 1:
                 alone[group[0]] = rate[group[0]]
-            elif len(group) == 2:
+            else:
                 key = _key(view, *group)
                 if key not in pairs:
                     parts = [rate[job] / alone[job] for job in group if alone.get(job)]
                     pairs = {**pairs, key: sum(parts) if len(parts) == 2 else 0.0}
         return Tried(alone, pairs)
 
-    def _is_measured(self, view: View, group: list[int]) -> bool:
+    def _is_measured(self, view: View, group: tuple[int, ...]) -> bool:
         """Whether all have computed for long enough since they were started or resumed."""
         began: int = max(view.at.began[job] for job in group)
         return began + self.trial <= view.now
@@ -80,45 +81,47 @@ class PairsThatPay:
             and (shape.is_plain or may_doze(shape))
         )
 
-    def apart(self, view: View, memory: Tried, computing: dict[Device, list[int]]) -> list[int]:
+    def apart(self, view: View, memory: Tried, groups: Groups) -> list[int]:
         """Of each pair that does too little, the one that came last."""
         return sorted(
             max(group, key=lambda job: (view.at.began[job], job))
-            for group in _groups(view, computing)
+            for group in _paired(view, groups)
             if len(group) == 2 and memory.pairs.get(_key(view, *group), self.least) < self.least
         )
 
+    def may_pair(self, view: View, memory: Tried, job: int) -> bool:
+        """Whether the job has run alone, and it is known how fast its model runs beside others."""
+        return job in memory.alone and self._pairs_up(view, job)
+
     def beside(self, view: View, memory: Tried, job: int, others: list[int]) -> bool:
         """Whether the two may be tried, or have paid before."""
-        if len(others) != 1 or not {job, others[0]} <= memory.alone.keys():
+        if len(others) != 1 or others[0] not in memory.alone:
             return False
         held = view.ledger.holds[others[0]][1]
         mine = view.ledger.holds.get(job)
-        if (
-            held[0].share != _HALF
-            or not self._pairs_up(view, job)
-            or (mine is not None and mine[1] != held)
-        ):
+        if held[0].share != _HALF or not self.may_pair(view, memory, job):
+            return False
+        if mine is not None and mine[1] != held:
             return False
         return memory.pairs.get(_key(view, job, others[0]), self.least) >= self.least
 
-    def wake(self, view: View, memory: Tried, computing: dict[Device, list[int]]) -> int:
+    def wake(self, view: View, memory: Tried, groups: Groups) -> int:
         """When the next pair has been tried for long enough."""
         ends, at = NEVER, view.at
-        for group in _groups(view, computing):
+        for group in _paired(view, groups):
             if len(group) == 2 and _key(view, *group) not in memory.pairs:
                 began = [at.began[job] if at.phase[job] == _RUNNING else view.now for job in group]
                 ends = min(ends, max(began) + self.trial)
         return ends
 
 
-def _groups(view: View, computing: dict[Device, list[int]]) -> list[list[int]]:
-    """Those who compute on the same devices, each group once, of jobs that may have another beside
-    them."""
+def _paired(view: View, groups: Groups) -> Groups:
+    """Of the groups those of one or two that may have another beside them."""
     holds = view.ledger.holds
-    groups = dict.fromkeys(tuple(jobs) for jobs in computing.values())
     return [
-        list(group) for group in groups if all(holds[job][1][0].share == _HALF for job in group)
+        group
+        for group in groups
+        if 0 < len(group) <= 2 and all(holds[job][1][0].share == _HALF for job in group)
     ]
 
 
@@ -143,13 +146,11 @@ class ByAffinity(Place):
         first = super().find(view, ledger, job, cells, gpus)
         if first is None:
             return None
-        sizes: dict[int, set[int]] = {}
-        for other, (_, placement) in ledger.holds.items():
-            for slot in placement:
-                sizes.setdefault(slot.node, set()).add(view.at.gpus[other])
-        size = gpus or view.at.gpus[job]
-        alike = {node for node, here in sizes.items() if size in here}
-        for nodes in (alike, {node for node in range(view.nodes.n) if node not in sizes}):
+        served = view.cached(_Served)
+        served.look(view, ledger)
+        alike = set(served.nodes.get(gpus or view.at.gpus[job], ()))
+        used = {node for nodes in served.nodes.values() for node in nodes}
+        for nodes in (alike, {node for node in range(view.nodes.n) if node not in used}):
             if {slot.node for slot in first} <= nodes:
                 return first
             with ledger.hidden([node for node in range(view.nodes.n) if node not in nodes]):
@@ -157,3 +158,30 @@ class ByAffinity(Place):
             if better is not None:
                 return better
         return first
+
+
+class _Served:
+    """By number of GPUs that jobs ask for: the nodes where such jobs are, and how many."""
+
+    __slots__ = ("_delta", "_placed", "nodes")
+
+    def __init__(self) -> None:
+        self._delta = HoldingsDelta()
+        self._placed: dict[int, tuple[int, Placement]] = {}
+        self.nodes: dict[int, dict[int, int]] = {}
+
+    def look(self, view: View, ledger: Ledger) -> None:
+        """Follow what has changed since the last look."""
+        gone, come = self._delta.changes(ledger)
+        for job in gone:
+            self._count(*self._placed.pop(job), -1)
+        for job, placement in come:
+            self._placed[job] = view.at.gpus[job], placement
+            self._count(*self._placed[job], 1)
+
+    def _count(self, size: int, placement: Placement, jobs: int) -> None:
+        nodes = self.nodes.setdefault(size, {})
+        for slot in placement:
+            nodes[slot.node] = nodes.get(slot.node, 0) + jobs
+            if not nodes[slot.node]:
+                del nodes[slot.node]
