@@ -9,14 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
-from ganger.core.events import NodeDown, NodeUp
+from ganger.core.events import Batch, NodeDown, NodeUp
+from ganger.core.kernel import Kernel
 from ganger.core.spec import ClusterSpec, GpuType, NodeSpec, Offer, OnPreempt
+from ganger.core.state.bounds import refuse_unfit
 from ganger.core.state.cluster import Nodes
+from ganger.core.state.snapshot import capture, restore
 from ganger.core.units import HOUR, MINUTE, NEVER, SECOND
 from ganger.lab.billing.tariff import Tariff
 from ganger.lab.outages import with_revocations
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
+from ganger.recipes import registry
 from ganger.sim.physics import Costs
 from ganger.sim.rows import Outage
 from ganger.workloads.clusters import load_cluster
@@ -82,10 +86,57 @@ def test_with_notice_a_job_saves_and_goes_elsewhere_and_loses_nothing() -> None:
     found = run([hours("a", 4)], told, costs=costs)
     assert found.jobs.finish[0] == pytest.approx(4 * 3600 + 30 + 60)
     assert found.metrics["lost_work_gpu_seconds"] == 0
+    line = found.timeline
+    assert line.gpus_up[line.seconds < 2 * 3600].tolist() == [2] * int((line.seconds < 7200).sum())
+    assert found.cost["idle"] + found.cost["jobs"] == pytest.approx(
+        4 * (4 + 90 / 3600) + 2 * 1 + 2 * (1 + 90 / 3600)
+    ), "the spot node was on for two hours, and again from the third on"
     silent = nodes(None, Offer("spot", prices=DEAR, bid=2.0))
     lost = run([hours("a", 4)], silent, costs=costs)
     assert lost.metrics["lost_work_gpu_seconds"] == pytest.approx(1800)
     assert lost.jobs.finish[0] == pytest.approx(4.5 * 3600 + 60)
+
+
+def test_who_takes_longer_to_save_than_the_notice_pays_until_the_node_is_gone() -> None:
+    """Two hours at one dollar; then 60 s of restoring, and 2 h 2 min at four dollars elsewhere."""
+    on = nodes(None, Offer("spot", prices=DEAR, bid=2.0, notice=2 * MINUTE))
+    costs = Costs(checkpoint=5 * MINUTE, restore=MINUTE)
+    found = run([hours("a", 4)], on, costs=costs)
+    assert found.cost["jobs"] == pytest.approx(2 + 4 * (2 + 3 / 60))
+    assert found.account is not None
+    idle = (4.1 - 2.05) + (3.1 - 2)
+    assert found.account.idle_energy_kwh == pytest.approx(0.245 * idle), "of either node, 4.1 h"
+
+
+def test_a_series_holds_before_its_first_moment() -> None:
+    spot = Offer("spot", prices=((HOUR, 5.0), (2 * HOUR, 1.0)), bid=2.0)
+    assert with_revocations((), Nodes(nodes(spot))) == (Outage(0, 0, 2 * HOUR),)
+
+
+def test_who_cannot_save_is_left_alone_by_the_recipe_too() -> None:
+    spot = Offer("spot", prices=DEAR, bid=2.0, notice=HOUR)
+    on = ClusterSpec((NodeSpec(1, 1, "V100", offer=spot),))
+    stays = run([hours("a", 2, on_preempt=OnPreempt.NEVER)], on)
+    assert stays.jobs.finish.tolist() == [2 * 3600]
+    leaves = run([hours("a", 2)], on)
+    assert leaves.jobs.finish.tolist() == [4 * 3600], "it saved after an hour, and waited for two"
+
+
+def test_what_will_be_gone_is_known_and_kept_until_it_is_or_is_not() -> None:
+    on = Nodes(nodes(None, None))
+    kernel = Kernel(on, trace_of([job("a")]).declared, registry.make("spot"))
+    kernel.step(Batch(0, [NodeDown(0, by=9), NodeDown(1, by=8)]))
+    assert kernel.ledger.going == {0: 9, 1: 8}
+    assert kernel.ledger.up == [False, False]
+    again = restore(capture(kernel), on, registry.make("spot"))
+    assert again.ledger.going == {0: 9, 1: 8}
+    kernel.step(Batch(8, [NodeDown(1)]))
+    assert kernel.ledger.going == {0: 9}
+    kernel.step(Batch(8, [NodeUp(0)]))
+    assert kernel.ledger.going == {}
+    assert kernel.ledger.up == [True, False]
+    with pytest.raises(BadInput, match="by"):
+        refuse_unfit([NodeDown(0, by=-1)], kernel)
 
 
 def test_nothing_starts_on_a_node_that_will_go_and_others_stay_until_it_does() -> None:
@@ -136,6 +187,18 @@ def test_a_node_for_rent_that_cannot_be_had_comes_up_when_it_can() -> None:
     found = run(late, on, "helios-ces(buffer=0)", costs=Costs(boot=HOUR // 2))
     assert found.jobs.first_start[1] == 3 * 3600
 
+    found = run(works, on, "helios-ces(buffer=0)", costs=Costs(boot=90 * MINUTE))
+    assert found.jobs.first_start[1] == 3600
+    assert found.timeline.gpus_up.max() == 2, "it comes up once"
+
+
+def test_a_node_for_rent_that_nobody_wants_stays_off_whatever_its_price_does() -> None:
+    on = nodes(None, Offer("spot", prices=DEAR, bid=2.0, rentable=True, notice=MINUTE))
+    found = run([hours("a", 5)], on, "fifo")
+    assert set(found.timeline.gpus_up.tolist()) <= {1, 2}
+    assert found.timeline.gpus_up[-1] == 1
+    assert found.cost == {"jobs": pytest.approx(20), "services": 0, "idle": 0}
+
 
 # ---------------------------------------------------------------------- what is paid
 
@@ -150,7 +213,7 @@ def test_a_price_that_changes_is_paid_as_it_is() -> None:
 
 def test_nodes_are_paid_in_whole_hours_and_reserved_ones_always() -> None:
     spec = nodes(Offer(price=6.0, per=HOUR), Offer("reserved", price=1.0))
-    found = run([hours("a", 0.75)], spec, "fifo", outages=(Outage(1, 0, 9 * HOUR),))
+    found = run([hours("a", 0.75)], spec, "fifo", outages=(Outage(1, HOUR // 2, 9 * HOUR),))
     assert found.cost["jobs"] == pytest.approx(0.75 * 6)
     assert found.cost["idle"] == pytest.approx(0.25 * 6 + 0.75 * 1)
     tariff = Tariff(Nodes(spec), {"V100": 4.0})

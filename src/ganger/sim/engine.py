@@ -96,8 +96,7 @@ class Simulator:
             for outage in outages
             if outage.notice and outage.down
         ]
-        self._off = set(physics.nodes.rentable)
-        self._gone = {outage.node for outage in outages if not outage.down} & self._off
+        self._off, self._gone = set(physics.nodes.rentable), set[int]()
         """Nodes for rent: those that are switched off, and those that cannot be had."""
         self._rented = frozenset(self._off)
         self._attempts.instant += [NodeDown(node) for node in sorted(self._off)]
