@@ -189,9 +189,7 @@ class Meter:
     def _charge(self, spans: _Spans, job: _Ints, slots: _Ints, own: _Ints) -> None:
         """Add what slots drew and cost to the sums of their jobs. `job`: by attempt; `own`: by its
         number, which of the attempts that is."""
-        if len(self._sums) < self._jobs.n:
-            more = np.zeros((self._jobs.n - len(self._sums), 3))
-            self._sums = np.concatenate([self._sums, more])
+        self._grow()
         if not len(slots):
             return
         attempt, node = own[slots[:, 0]], slots[:, 1]
@@ -215,6 +213,11 @@ class Meter:
                 here = node == varying
                 money[here] = part[here] * self._paid(spans, attempt[here], gone[here], varying)
             self._sums[:, 2] += np.bincount(whose, money, len(self._sums))
+
+    def _grow(self) -> None:
+        """Have sums of all jobs that there are."""
+        more = np.zeros((self._jobs.n - len(self._sums), 3))
+        self._sums = np.concatenate([self._sums, more])
 
     def _paid(self, spans: _Spans, attempt: _Ints, gone: _Floats, node: int) -> _Floats:
         """What all of a node whose price changes costs while each attempt held something there; not
@@ -282,6 +285,7 @@ class Meter:
     def close(self, now: int, grid: Grid) -> Account:
         """The account of the run up to when the last job let go, or `now` if some have not."""
         end = now if self._add_up(now, close=True) else self._last
+        self._grow()
         jobs, priced = self._jobs, self._tariff is not None
         rows = np.flatnonzero(jobs.phase[: jobs.n] != Phase.DECLARED)
         sums = self._sums[rows]
