@@ -306,7 +306,7 @@ def test_prices_that_cannot_be_read(text: str, told: str, tmp_path: Path) -> Non
         ("a.csv", "0,add,n\n1,sub,n\n", ":2: '1,sub,n'"),
         ("a.txt", "2021-12-11, 11:11:30, many\n", ":1: "),
         ("a.txt", "2021-99-11, 11:11:30, 4\n", "not a valid date"),
-        ("a.out", "[2020] Created instance\n", "no series"),
+        ("a.out", "[2020] Created instance\n", "does not say"),
     ],
 )
 def test_availability_that_cannot_be_read(name: str, text: str, told: str, tmp_path: Path) -> None:

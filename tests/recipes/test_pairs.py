@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from ganger.core.books.ledger import members
 from ganger.core.errors import BadInput
 from ganger.core.events import Failed, Finished
 from ganger.core.plan import Placement, Plan, Resize, Slot, Start, Stop
-from ganger.core.profiles import Measured, Profile, Profiles
+from ganger.core.profiles import Measured, Profile, Profiles, Stages
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
@@ -74,6 +75,36 @@ def test_nobody_is_interrupted_when_a_partner_comes() -> None:
     starts = [said for _, said in both.actions if said.startswith(("start", "resize"))]
     assert starts == ["start a on 0:0", "start b on 0:0"]
     assert both.started("b") == 20
+
+
+@pytest.mark.parametrize(("beside", "ends", "most"), [("m", 200, 1), ("n", 100, 2)])
+def test_pairs_are_made_by_stages_where_no_pair_was_measured(
+    beside: str, ends: float, most: int
+) -> None:
+    """All of one resource beside the same, or beside all of another one."""
+    known = Profiles(
+        {"m": Profile(stages=(Stages((4, 0)),)), "n": Profile(stages=(Stages((0, 4)),))}
+    )
+    recipe, works = "gavel(space_sharing=yes,every=10s)", [model("m"), model(beside, called="b")]
+    both = play(recipe, trace_of(works), cluster(1, 1), Setup(profiles=known))
+    assert both.makespan == pytest.approx(ends)
+    assert most_on_one_device(both) == most
+
+
+def test_pairs_follow_what_the_oracle_believes_of_sharing() -> None:
+    """Whoever believes that two gain nothing beside each other lets them take turns."""
+    setup = Setup(profiles=FRIENDS, knows="noisy", noise=0.0, speed_noise=1.0)
+    works = [model("m", called=f"j{i}", lasts=100) for i in range(2)]
+    ends = set()
+    for seed in range(8):
+        run = play(
+            "gavel(space_sharing=yes,every=10s)",
+            trace_of(works),
+            cluster(1, 1),
+            replace(setup, seed=seed),
+        )
+        ends.add(round(run.makespan))
+    assert ends == {125, 200}
 
 
 def test_pairs_that_gain_nothing_take_turns() -> None:

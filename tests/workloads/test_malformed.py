@@ -80,6 +80,8 @@ CELLS: list[tuple[str, int, str, tuple[str, ...]]] = [
     ("tiresias", 0, "job_id", ("0", "")),
     ("tiresias", 1, "num_gpu", ("", "x", "-1", "1.5", "1e7")),
     ("tiresias", 2, "submit_time", TIMES),
+    ("muri", 8, "iteration_time", ("x", "-1", "nan")),
+    ("muri", 10, "resource_time_1", ("x", "-1", "inf")),
     ("muri", 12, "priority", ("x", "0.5")),
     ("chronus", 10, "best_effort", ("", "2", "x")),
     ("pollux", 1, "time", TIMES),

@@ -8,6 +8,7 @@ import pytest
 
 from ganger import simulate
 from ganger.core.errors import BadInput
+from ganger.core.profiles import Profile, Stages
 from ganger.core.spec import JobSpec, Kind, Locality, Needs, OnPreempt, Role
 from ganger.core.units import HOUR, MINUTE, NEVER, SECOND
 from ganger.workloads.formats import FORMATS, detect, load_trace
@@ -187,6 +188,23 @@ def test_tiresias_counts_seconds_muri_milliseconds_chronus_minutes(tmp_path: Pat
     assert jobs(read("muri", tmp_path))[1][0].submitted == 1456 * SECOND
     assert jobs(read("chronus", tmp_path))[0][1] == 300
     assert jobs(read("chronus", tmp_path, unit=1))[0][1] == 5
+
+
+def test_muris_stages_are_profiles_in_seconds_by_model_and_number_of_gpus(tmp_path: Path) -> None:
+    header, *_ = SAMPLES["muri"].text.splitlines()
+    rows = ["0,4,0,1,bert,4,1000,0,190,1,163,18,0", "1,4,1,1,bert,4,1000,0,192,1,165,18,0"]
+    rows += ["2,1,2,1,bert,4,1000,0,178,1,160,0,0", "3,1,3,1,idle,4,1000,0,9,0,0,0,0"]
+    path = tmp_path / "muri.csv"
+    path.write_text("\n".join([header, *rows, "4,0,4,1,bert,4,1000,0,7,7,7,7,0"]))
+    assert load_trace(path, skip_bad=True).profiles.models == {
+        "bert": Profile(
+            stages=(
+                Stages((0.001, 0.16, 0.0), 0.178, 1),
+                Stages((0.001, 0.164, 0.018), 0.191, 4),
+            )
+        )
+    }, "without the row of no GPU, and the model that uses nothing"
+    assert not read("tiresias", tmp_path).profiles
 
 
 def test_chronus_deadlines_are_of_those_that_are_not_best_effort(tmp_path: Path) -> None:

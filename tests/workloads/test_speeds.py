@@ -10,7 +10,7 @@ import pytest
 
 from ganger.core.errors import BadInput
 from ganger.core.plan import Slot
-from ganger.core.profiles import Profile, Profiles, Steps
+from ganger.core.profiles import Profile, Profiles, Stages, Steps
 from ganger.core.spec import ClusterSpec, GpuType, JobSpec, Locality, NodeSpec, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import declare
@@ -36,6 +36,10 @@ def sensitive(table: str) -> str:
     return f'format = "ganger.profiles/1"\n[models.a.sensitivity]\n{table}'
 
 
+def staged(table: str) -> str:
+    return f'format = "ganger.profiles/1"\n[[models.a.stages]]\n{table}'
+
+
 def training(curve: str) -> str:
     return f'format = "ganger.profiles/1"\n[models.a.convergence]\n{curve}'
 
@@ -48,6 +52,8 @@ def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
     curve = known.of("bert").convergence
     assert curve is not None
     assert curve.length() == 18  # 0.81 at 10, 0.86 at 20: 0.85 at 18
+    assert known.of("bert").stages == (Stages((0.0005, 0.16, 0.0), 0.178, 1, (1.0, 1.05)),)
+    assert known.of("vgg16").utilisation == {"gpu": 0.9, "bandwidth": 0.5}
     assert known.of("unheard of").locality[Locality.RACK] == 1.2
     assert read_profiles("published").of("lm-80").locality[Locality.ANY] == 2.81
 
@@ -70,6 +76,20 @@ def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
         (training("epochs = [1]\nvalues = [1]\nchange = -0.1"), "convergence.change"),
         (training("epochs = [9]\nvalues = [1]\nevery = 1e-9"), "convergence.every"),
         (training("epochs = [9]\nvalues = [1]\nnoise = -1"), "convergence.noise"),
+        (staged("times = []"), "stages.times"),
+        (staged("times = [0, 0]"), "stages.times"),
+        (staged("times = [1, -1]"), "stages.times"),
+        (staged("times = [1, inf]"), "stages.times"),
+        (staged("times = [1, 1, 1, 1, 1, 1, 1, 1, 1]"), "stages.times"),
+        (staged("times = [1]\niteration = -1"), "stages.iteration"),
+        (staged("times = [1]\noverhead = []"), "stages.overhead"),
+        (staged("times = [1]\noverhead = [0.9]"), "stages.overhead"),
+        (staged("times = [1]\ngpus = 0"), "gpus of [0]"),
+        (staged("times = [1]\ngpus = 2") + "\n[[models.a.stages]]\ntimes = [1]", "a.stages"),
+        (
+            'format = "ganger.profiles/1"\n[models.a.utilisation]\ngpu = 1.5',
+            "a.utilisation.gpu: 1.5",
+        ),
         (sensitive("cpus = [3, 1]\nmemory = [0]\nspeed = [[1], [1]]"), "sensitivity.cpus"),
         (sensitive("cpus = [1]\nmemory = []\nspeed = [[]]"), "sensitivity.memory"),
         (sensitive("cpus = [1, 2]\nmemory = [0]\nspeed = [[1]]"), "sensitivity.speed"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from operator import attrgetter
 from typing import Any, Literal
 
 import msgspec
@@ -253,6 +254,31 @@ def _between(grid: tuple[float, ...], at: float) -> tuple[int, float]:
     return below, max((at - grid[below]) / (grid[below + 1] - grid[below]), 0.0)
 
 
+class Stages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long an iteration alone on `gpus` GPUs uses each resource, seconds: `times`, in the order
+    in which it uses them (storage, CPU, GPU, network; or storage and CPU in one).
+
+    `iteration`: seconds of an iteration alone, which may be less than the sum of its stages where
+    they overlap; 0: that sum. `overhead[k - 1]`: the factor on an iteration by k jobs that
+    interleave their stages, the last one for more (Muri, SIGCOMM 2022).
+    """
+
+    times: tuple[float, ...]
+    iteration: float = 0.0
+    gpus: int = 1
+    overhead: tuple[float, ...] = (1.0,)
+
+    @property
+    def alone(self) -> float:
+        """Seconds of an iteration alone."""
+        return self.iteration or sum(self.times)
+
+    @property
+    def busy(self) -> float:
+        """The mean share of an iteration alone for which a resource is in use."""
+        return sum(self.times) / (len(self.times) * self.alone)
+
+
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model. `by_type`: speed factor by GPU type (missing: the type's own `speed`).
     `locality`: time factors for GPUs in one island, node, rack, or anywhere (1 = no slow-down).
@@ -268,6 +294,9 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `locality`, `scaling` do not count, nor does `by_type` for types on which it was measured.
     `convergence`: what its jobs tell of their model, and when they are done.
     `watts`: by GPU type, what a GPU draws while it computes this model, as measured.
+    `stages`: how long it uses which resource, by number of GPUs, ascending. `utilisation`: by
+    resource, such as `gpu` or `bandwidth`, the share of it that the model uses alone, 0 to 1. Both
+    tell how fast jobs are that share GPUs, where `measured` does not.
     """
 
     by_type: dict[str, float] = {}
@@ -281,6 +310,30 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     steps: Steps | None = None
     convergence: Convergence | None = None
     watts: dict[str, float] = {}
+    stages: tuple[Stages, ...] = ()
+    utilisation: dict[str, float] = {}
+
+    @property
+    def shares(self) -> bool:
+        """Whether it is known how fast the model runs beside some other on the same GPUs."""
+        beside = self.measured is not None and bool(self.measured.beside)
+        return beside or bool(self.stages) or bool(self.utilisation)
+
+    def stages_on(self, gpus: int) -> Stages | None:
+        """The stages on so many GPUs; where these were not measured, on the next smaller number,
+        else on the smallest."""
+        if not self.stages:
+            return None
+        return self.stages[max(bisect_right(self.stages, gpus, key=attrgetter("gpus")) - 1, 0)]
+
+    def busy(self, gpus: int) -> float:
+        """The mean share of the resources that the model uses alone: by its stages, else by its
+        utilisation; 1 where neither is stated."""
+        stages = self.stages_on(gpus)
+        if stages is not None:
+            return stages.busy
+        uses = self.utilisation.values()
+        return sum(uses) / len(uses) if uses else 1.0
 
     def runs_on(self, gpu_type: str, gpus: int) -> bool:
         """Whether the model is not known to fail on so many GPUs of this type."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, get_type_hints, runtime_checkable
 
@@ -109,6 +109,11 @@ class Oracle(Protocol):
         """What is published or measured about a model; the plain profile if nothing is."""
         ...
 
+    def interference(self, models: Sequence[str], gpu_type: str, gpus: int) -> NDArray[np.float64]:
+        """What is left of the speed alone of each of several jobs, one for each of `models`, that
+        share all of `gpus` GPUs; NaN for a job of which that is not known."""
+        ...
+
     def observe(self, view: View) -> None:
         """Learn from the events of `view`. The only way to learn anything."""
         ...
@@ -161,6 +166,10 @@ class Ignorant:
     def profile(self, model: str) -> Profile:
         """Nothing is known."""
         return PLAIN_PROFILE
+
+    def interference(self, models: Sequence[str], gpu_type: str, gpus: int) -> NDArray[np.float64]:
+        """1 for a job alone, else NaN: unknown."""
+        return np.full(len(models), np.nan if len(models) > 1 else 1.0)
 
     def observe(self, view: View) -> None:
         """Learns nothing."""

@@ -86,6 +86,10 @@ class FromLosses(History):
         """What `speeds` answers."""
         return self._speeds.profile(model)
 
+    def interference(self, models: Sequence[str], gpu_type: str, gpus: int) -> NDArray[np.float64]:
+        """What `speeds` answers."""
+        return self._speeds.interference(models, gpu_type, gpus)
+
     def observe(self, view: View) -> None:
         """Learn from who finished and who evaluated."""
         super().observe(view)

@@ -161,7 +161,7 @@ def confidence(values: Iterable[float]) -> Estimate:
     x = known(np.fromiter(values, dtype=np.float64))
     if x.size < 2:
         return Estimate(_mean(x), math.nan)
-    from scipy.special import stdtrit  # a second to import: only who has several seeds pays
+    from scipy.special import stdtrit  # slow to import, and only several seeds need it
 
     error = float(x.std(ddof=1)) / math.sqrt(x.size)
     if error <= _ROUNDING * float(np.abs(x).max()):

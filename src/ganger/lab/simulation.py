@@ -6,7 +6,7 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ganger.core.errors import InvariantError
 from ganger.core.kernel import Kernel
@@ -19,7 +19,6 @@ from ganger.lab.billing.power import Power, grid_of
 from ganger.lab.billing.tariff import tariff_of
 from ganger.lab.outages import with_revocations
 from ganger.lab.result import Run
-from ganger.lab.serving.hosting import Served
 from ganger.lab.simulating.job_table import job_table
 from ganger.lab.simulating.oracles import make_oracle
 from ganger.lab.simulating.policies import blame, composed, doubts, known, load_policy, needs_of
@@ -40,6 +39,9 @@ from ganger.sim.physics import Physics
 from ganger.sim.truth import Truth
 from ganger.workloads.measured.profiles import where_it_runs
 from ganger.workloads.trace import Trace
+
+if TYPE_CHECKING:
+    from ganger.lab.serving.hosting import Served
 
 __all__ = ["Setup", "run_one"]
 
@@ -100,6 +102,7 @@ def run_one(
         notes=[*trace.notes, *doubts(recipe, trace, setup)],
         services=served.figures(kernel.now) if served is not None else {},
         service_windows=served.windows() if served is not None else {},
+        service_watched=served.watched() if served is not None else {},
         **notes.close(kernel, trace),
     )
     from ganger.lab.metrics import compute
@@ -125,7 +128,11 @@ def _world(
     engine = Simulator(trace.declared, trace.duration, physics, outages)
     engine.searcher, engine.late = FromCurves(setup.profiles, setup.seed), truth.add
     if setup.traffic is not None:
-        served = Served(trace, nodes, setup.traffic, setup.window, setup.seed)
+        from ganger.lab.serving.hosting import Served  # routers, which only runs of requests need
+
+        served = Served(
+            trace, nodes, setup.traffic, setup.window, setup.seed, validate=setup.validate
+        )
         return Hosted(engine, [served.host]), served
     if setup.loads:
         refuse_unknown_services(trace, setup.loads)

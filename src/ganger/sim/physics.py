@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 from ganger.core.books.ledger import members
 from ganger.core.plan import Placement
-from ganger.core.profiles import Profile, Profiles
+from ganger.core.profiles import Profiles
 from ganger.core.spec import Locality
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
+from ganger.estimate.interference import Interference
 from ganger.sim.pace import Floats, Pace, counts_of
 from ganger.sim.rescale import protocol
 
@@ -60,11 +61,14 @@ class Physics:
         self.uniform = not self.profiles.models and self.profiles == Profiles() and speeds == {1.0}
         self.uniform &= self.steady == 1.0
         """Every job of the size it asked for runs at speed 1 anywhere."""
-        self.changing = self.protocol.pause is not None or any(
-            _is_disturbed(profile)
-            for profile in [self.profiles.default, *self.profiles.models.values()]
-        )
+        every = [self.profiles.default, *self.profiles.models.values()]
+        self.disturbing = any(profile.disturbed for profile in every)
+        """Jobs on one node may slow each other down, whichever GPUs they hold."""
+        self.changing = self.disturbing or self.protocol.pause is not None
+        self.changing |= any(each.sensitivity is not None or each.shares for each in every)
         """Speeds change while jobs run, with more than their own progress (see `sim.speeds`)."""
+        self.interference = Interference(self.profiles)
+        """What is left of the speed of jobs that share GPUs."""
         self._known: dict[tuple[str, str, int, int, Locality], float] = {}
         self.paces = {
             model: Pace(profile.goodput)
@@ -167,9 +171,3 @@ class Physics:
         if key not in self._known:
             self._known[key] = self.steady * profile.rate(kind.name, kind.speed, gpus, asked, tier)
         return self._known[key]
-
-
-def _is_disturbed(profile: Profile) -> bool:
-    """Whether a job of that profile is slowed by neighbours, or by what its host gives it."""
-    beside = profile.measured is not None and profile.measured.beside
-    return bool(profile.disturbed or profile.sensitivity is not None or beside)

@@ -1,12 +1,14 @@
-"""Speeds that change while jobs run: by rescale protocols, neighbours that slow each other, jobs in
-pairs on the same GPUs, and CPUs and host memory."""
+"""Speeds that change while jobs run: by rescale protocols, neighbours that slow each other, jobs on
+the same GPUs, and CPUs and host memory."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from heapq import heappush
-from math import ceil
+from itertools import product
 
+from ganger.core.books.bits import members
 from ganger.core.events import AnyEvent, Progressed, Released, Started
 from ganger.core.plan import Placement, Resize, Tune
 from ganger.core.spec import OnPreempt
@@ -98,13 +100,21 @@ class Speeds:
     # ------------------------------------------------------------------ neighbours
 
     def neighbours(self, job: int) -> list[int]:
-        """The other jobs on its nodes."""
-        on_node = self._attempts.on_node
+        """The other jobs that compute, or will, and whose speed may depend on its being there:
+        those on its nodes where models disturb each other, else those that share GPUs with it."""
         where = self._attempts.where.get(job, ())
+        shared = bool(where) and where[0].share > 0
+        if not (shared or self._physics.disturbing):
+            return []
+        on_node = self._attempts.on_node
         if len(where) == 1 and len(on_node[where[0].node]) == 1:
             return []
-        near = {other for slot in where for other in on_node[slot.node]}
-        return sorted(near - {job})
+        near = {other for slot in where for other in on_node[slot.node]} - {job}
+        if not self._physics.disturbing:
+            held = self._attempts.where
+            near = {other for other in near if _overlap(where, held[other])}
+        began = self._attempts.began
+        return sorted(other for other in near if began[other] < NEVER)
 
     def _slowdown(self, job: int) -> float:
         """The factor by which those on its nodes make the job's steps longer."""
@@ -116,19 +126,23 @@ class Speeds:
         return factor
 
     def _part(self, job: int) -> float:
-        """What sharing its GPUs leaves of the job's speed: as measured beside each other job, or
-        where that is not known the thousandths that it takes."""
+        """What sharing its GPUs leaves of the job's speed: of a gang, what the most crowded of them
+        leaves. Where that is not known, the thousandths that it takes."""
         mine, declared = self._attempts.where[job], self._attempts.declared
-        nodes = self._physics.nodes
-        measured = self._physics.profiles.of(declared.models[declared.model[job]]).measured
-        kind = nodes.type_specs[nodes.gpu_type[mine[0].node]].name
-        gpus, part = sum(slot.devices.bit_count() for slot in mine), 1.0
+        nodes, held = self._physics.nodes, self._attempts.where
+        crowds = dict[tuple[int, int], list[int]]()
         for other in self.neighbours(job):
-            if _overlap(mine, self._attempts.where[other]):
-                beside = declared.models[declared.model[other]]
-                known = measured.part(beside, kind, gpus) if measured is not None else 0.0
-                part *= known or mine[0].share / WHOLE
-        return part
+            for slot, theirs in product(mine, held[other]):
+                if slot.node == theirs.node:
+                    for device in members(slot.devices & theirs.devices):
+                        crowds.setdefault((slot.node, device), []).append(other)
+        kind = nodes.type_specs[nodes.gpu_type[mine[0].node]].name
+        gpus, parts = sum(slot.devices.bit_count() for slot in mine), list[float]()
+        for crowd in set(map(tuple, crowds.values())):
+            models = [declared.models[declared.model[each]] for each in (job, *crowd)]
+            part = self._physics.interference.parts(models, kind, gpus)[0]
+            parts.append(mine[0].share / WHOLE if math.isnan(part) else part)
+        return min(parts, default=1.0)
 
     # ------------------------------------------------------------------ what follows
 
@@ -161,7 +175,7 @@ class Speeds:
         elif not self._corrected(job, attempt, rate):
             events.append(Progressed(job, attempt, attempts.done(job), rate))
         if attempts.total[job] < NEVER:
-            takes = ceil((attempts.total[job] - attempts.did[job]) / rate)
+            takes = math.ceil((attempts.total[job] - attempts.did[job]) / rate)
             heappush(heap, (began + takes + attempts.leaving, FINISH, job, token))
             if attempts.evaluates:
                 attempts.file_evaluation(job)

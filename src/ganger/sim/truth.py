@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -146,6 +148,10 @@ class Truth:
         """The profile that the simulator uses."""
         return self._physics.profiles.of(model)
 
+    def interference(self, models: Sequence[str], gpu_type: str, gpus: int) -> NDArray[np.float64]:
+        """What the simulator leaves each of them."""
+        return np.array(self._physics.interference.parts(models, gpu_type, gpus))
+
     def observe(self, view: View) -> None:
         """It knows all there is."""
 
@@ -156,7 +162,8 @@ SIZES = 32
 
 class Noisy:
     """Another oracle, wrong by a lognormal factor: of durations with spread `sigma`, drawn once per
-    job, of speeds with spread `speeds`, drawn once per job, GPU type and size.
+    job, of speeds with spread `speeds`, drawn once per job, GPU type and size, and with the same
+    spread of what sharing leaves of them, drawn once per model, those beside it, GPU type and size.
 
     The factors depend on the seed and on these alone, so the same job is misjudged the same way
     however often one asks.
@@ -225,6 +232,19 @@ class Noisy:
     def profile(self, model: str) -> Profile:
         """The inner answer."""
         return self._inner.profile(model)
+
+    def interference(self, models: Sequence[str], gpu_type: str, gpus: int) -> NDArray[np.float64]:
+        """The inner answer times a factor for each, whatever the order of the others; who is alone
+        is never misjudged."""
+        parts = self._inner.interference(models, gpu_type, gpus)
+        if not self._speeds or len(models) < 2:
+            return parts
+        drawn = []
+        for at, mine in enumerate(models):
+            others = sorted([*models[:at], *models[at + 1 :]])
+            words = "\0".join([gpu_type, str(gpus), mine, *others])
+            drawn.append(self._draw(0x69, zlib.crc32(words.encode())).normal(0.0, self._speeds))
+        return parts * np.exp(drawn)
 
     def observe(self, view: View) -> None:
         """Pass on."""

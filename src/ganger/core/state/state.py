@@ -45,6 +45,7 @@ class Standing(msgspec.Struct, kw_only=True):
     resuming: list[int] = []
     going: dict[int, int] = {}
     """Those of `down` that will be gone, and when."""
+    resumable: list[int] = []
 
 
 class State:
@@ -72,6 +73,8 @@ class State:
         self._paused: set[int] = set()
         self._resuming: set[int] = set()
         """Jobs that people want to go on, and whose compute others have."""
+        self._resumable: set[int] = set()
+        """Jobs that have yielded their compute and that the policy may resume."""
         self.facts = Facts()
         self.settings = Settings()
         self.usable = Usable(self.ledger)
@@ -131,6 +134,11 @@ class State:
         """Jobs that a policy has set aside; they keep their work and hold nothing."""
         return self._paused
 
+    @property
+    def resuming(self) -> Set[int]:
+        """Suspended jobs that were told to resume, and whose compute others still have."""
+        return self._resuming
+
     def barred(self, node: int) -> str:
         """Why nothing starts on a node: `down`, `drained`, or ""."""
         return self.usable.barred(node)
@@ -171,6 +179,7 @@ class State:
             retiring=sorted(self._retiring),
             pausing=sorted(self._pausing),
             resuming=sorted(self._resuming),
+            resumable=sorted(self._resumable),
             paused=sorted(self._paused),
             trials=trials,
             services=services,
@@ -195,6 +204,7 @@ class State:
         self._retiring.update(standing.retiring)
         self._pausing.update(standing.pausing)
         self._resuming.update(standing.resuming)
+        self._resumable.update(standing.resumable)
         self._paused.update(standing.paused)
         for job in standing.paused:
             if job not in self._on_hold:

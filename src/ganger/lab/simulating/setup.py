@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ganger.core.profiles import Load, Profiles
 from ganger.core.units import NEVER, SECOND
-from ganger.lab.serving.hosting import Traffic
 from ganger.sim.physics import Costs
 from ganger.sim.rows import Outage
+
+if TYPE_CHECKING:
+    from ganger.lab.serving.hosting import Traffic
 
 
 @dataclass(frozen=True)

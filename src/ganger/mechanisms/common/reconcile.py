@@ -250,8 +250,7 @@ def sharable(view: View, job: int) -> bool:
     known = view.cached(_Sharable).found
     model = view.at.model[job]
     if model not in known:
-        told = view.oracle.profile(view.jobs.models[model]).measured
-        known[model] = told is not None and bool(told.beside)
+        known[model] = view.oracle.profile(view.jobs.models[model]).shares
     return known[model] and view.at.on_preempt[job] not in STAYS and view.draft.shape(job).is_plain
 
 

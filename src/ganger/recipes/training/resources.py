@@ -52,7 +52,7 @@ def spot(label: Name = REVOCABLE, prefer: bool = True, walk: Walk = Walk.SKIP) -
     """First come, first served; only jobs that checkpoint may use nodes that can be revoked.
 
     Nodes labelled `label` can be taken away; those of the spot market of a cluster file have the
-    label `spot`. Where that is told before, such a job saves and leaves at once; else it loses what
+    label `spot`. With notice of that, such a job saves and leaves at once; else it loses what
     it did since its last checkpoint. It starts again elsewhere. `prefer`: such jobs take these
     nodes first. A label other than the default must be on a node of the cluster.
     """

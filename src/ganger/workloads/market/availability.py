@@ -39,7 +39,7 @@ def read_available(path: Path) -> Counts:
         elif rows and len(rows[0]) == 3 and "-" in rows[0][0]:
             counts = _samples(rows, file)
         else:
-            raise file.refuse("it is no series of instances that can be had", _MEND)
+            raise file.refuse("it does not say how many instances can be had", _MEND)
     changed = [counts[0]]
     changed += [pair for before, pair in itertools.pairwise(counts) if pair[1] != before[1]]
     return tuple(changed)

@@ -21,6 +21,7 @@ from ganger.workloads.measured import hiest, profiles, published, synergy, throu
 FORMAT: Final = "ganger.profiles/1"
 DOCS: Final = "docs/profiles-file.md"
 EPOCHS_MAX: Final = 100_000
+STAGES_MAX: Final = 8
 UNKNOWN: Final = "the file holds no known profiles"
 READABLE: Final = (
     f"name a file with format = \"{FORMAT}\", Gavel's throughputs, Synergy's sensitivities or"
@@ -99,6 +100,7 @@ def _check(profile: Profile, where: str) -> None:
                 raise BadInput(f"{value:g}", where=f"{where}.{field}", mend=f"give {said}")
     if profile.sensitivity is not None:
         _check_sensitivity(profile.sensitivity, f"{where}.sensitivity")
+    _check_sharing(profile, where)
     if profile.convergence is not None:
         _check_convergence(profile.convergence, f"{where}.convergence")
     if steps is not None and (profile.scaling or profile.locality != PLAIN_PROFILE.locality):
@@ -107,6 +109,39 @@ def _check(profile: Profile, where: str) -> None:
             where=where,
             mend="give one of them: steps tell both",
         )
+
+
+def _check_sharing(profile: Profile, where: str) -> None:
+    """Raise BadInput unless stages and utilisation are what they are called."""
+    sizes = [0, *(each.gpus for each in profile.stages)]
+    if not all(a < b for a, b in pairwise(sizes)):
+        mend = "give them by `gpus`, ascending"
+        raise BadInput(f"gpus of {sizes[1:]}", where=f"{where}.stages", mend=mend)
+    for each in profile.stages:
+        times = each.times
+        rules = [
+            (
+                "times",
+                len(times) <= STAGES_MAX
+                and all(0 <= time < math.inf for time in times)
+                and any(times),
+                f"give seconds by resource, 1 to {STAGES_MAX}, of which one is above 0",
+            ),
+            ("iteration", 0 <= each.iteration < math.inf, "give seconds, or leave it out"),
+            (
+                "overhead",
+                bool(each.overhead) and all(1 <= factor < math.inf for factor in each.overhead),
+                "give a factor of 1 or more by number of jobs",
+            ),
+        ]
+        for field, holds, mend in rules:
+            if not holds:
+                place = f"{where}.stages.{field}"
+                raise BadInput(f"{getattr(each, field)!r}", where=place, mend=mend)
+    for resource, used in profile.utilisation.items():
+        if not 0 <= used <= 1:
+            place = f"{where}.utilisation.{resource}"
+            raise BadInput(f"{used:g}", where=place, mend="give a share, 0 to 1")
 
 
 def _check_sensitivity(told: Sensitivity, where: str) -> None:

@@ -1,21 +1,25 @@
 """The family of Tiresias' simulator: its own traces, Muri's and Chronus', told apart by columns.
 
 All have `job_id, num_gpu, submit_time, duration` and mostly `iterations` (here `steps`) and
-`model_name`. Tiresias counts seconds. Muri (which adds `resource_time_0`...) counts milliseconds;
-its `priority` is kept, its `batch_size` becomes the group. Chronus (which adds
-`expect_time_list`) counts compressed units that come to about a minute each, taken as 60 s unless
-`unit` (s) says otherwise; its `user` is the virtual cluster, here the tenant; jobs that are not
-best effort get the first expected time as their deadline; `job_type` (strict, soft, best) is the
-group. Rows that ask for no GPU are left out.
+`model_name`. Tiresias counts seconds. Muri (which adds `resource_time_0` to `_2`: storage and CPU,
+GPU, network) counts milliseconds; its `priority` is kept, its `batch_size` becomes the group, and
+the means of these times by model and number of GPUs become the stages of the models' profiles.
+Chronus (which adds `expect_time_list`) counts compressed units that come to about a minute each,
+taken as 60 s unless `unit` (s) says otherwise; its `user` is the virtual cluster, here the tenant;
+jobs that are not best effort get the first expected time as their deadline; `job_type` (strict,
+soft, best) is the group. Rows that ask for no GPU are left out.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.profiles import Profile, Profiles, Stages
+from ganger.core.state.names import Names
 from ganger.core.units import MINUTE, NEVER, SECOND
 from ganger.workloads.build import Rows, build, coded, mapped, recoded
 from ganger.workloads.files import TextFile, open_text
@@ -35,6 +39,9 @@ from ganger.workloads.rows import (
 )
 from ganger.workloads.trace import Trace
 
+STAGES = ("iteration_time", "resource_time_0", "resource_time_1", "resource_time_2")
+DIGITS = 9
+"""Of the means of stages, decimals of a second."""
 HEADER = ("job_id", "num_gpu", "submit_time", "duration", "model_name")
 
 
@@ -62,6 +69,7 @@ def read(path: Path, *, skip_bad: bool = False, unit: float | None = None) -> Tr
             "job_type": group,
             "expect_time_list": expected,
             "best_effort": Count(0, 1),
+            **dict.fromkeys(STAGES, Number(0, 1e12)),
         },
     )
     table.leave_out(table["num_gpu"] == 0, "the jobs ask for no GPU")
@@ -79,7 +87,27 @@ def read(path: Path, *, skip_bad: bool = False, unit: float | None = None) -> Tr
     )
     if "expect_time_list" in table:
         rows.deadline = _deadlines(table, expected, scale)
-    return build(table, rows, name=file.path.name.split(".")[0], fields={"names": "job_id"})
+    trace = build(table, rows, name=file.path.name.split(".")[0], fields={"names": "job_id"})
+    if not all(column in table for column in STAGES):
+        return trace
+    return replace(trace, profiles=_profiles(table, model.names, scale / SECOND))
+
+
+def _profiles(table: Table, models: Names[str], unit: float) -> Profiles:
+    """The stages of each model by number of GPUs. `unit`: seconds in a unit of its times."""
+    names, gpus = table["model_name"][table.good], table["num_gpu"][table.good]
+    times = np.stack([table[column][table.good] for column in STAGES]) * unit
+    known: dict[str, Profile] = {}
+    for code in np.unique(names).tolist():
+        stages = []
+        for size in np.unique(gpus[names == code]).tolist():
+            means = times[:, (names == code) & (gpus == size)].mean(axis=1)
+            iteration, *each = np.round(means, DIGITS).tolist()
+            if any(each):
+                stages.append(Stages(tuple(each), iteration, size))
+        if models[code] and stages:
+            known[models[code]] = Profile(stages=tuple(stages))
+    return Profiles(known)
 
 
 def _unit(file: TextFile) -> float:

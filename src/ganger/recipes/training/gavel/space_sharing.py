@@ -118,8 +118,8 @@ def _parts(view: View, mine: str, other: str, gpus: int, types: tuple[str, ...])
     known = view.cached(_PartsBeside).found
     key = mine, other, gpus, types
     if key not in known:
-        told = view.oracle.profile(mine).measured
-        known[key] = [told.part(other, kind, gpus) if told else 0.0 for kind in types]
+        told = [view.oracle.interference((mine, other), kind, gpus)[0] for kind in types]
+        known[key] = np.nan_to_num(told).tolist()
     return known[key]
 
 
