@@ -180,8 +180,8 @@ def test_usage_in_words_json_and_csv(shell: Shell) -> None:
     assert found["by_type"] == {"V100": pytest.approx(found["gpu_hours"])}
     assert found["cost"] == pytest.approx(36000 * found["gpu_hours"])
     assert of_payer("policy", "usage")["cost"] is None
-    card = 300 * found["gpu_hours"] / 1000
-    assert 0 < found["energy_kwh"] < 2 * card
+    drawn = 95 * found["gpu_hours"] + 255 * (found["gpu_hours"] - found["idle_gpu_hours"])
+    assert found["energy_kwh"] * 1000 == pytest.approx(drawn), "four V100 to a node of 200 W"
     assert found["carbon_kg"] == pytest.approx(0.481 * found["energy_kwh"])
     bill = shell.said("usage", "--cost", "--energy", "--price", "V100=36000")
     assert bill.splitlines()[0].split() == ["TENANT", "JOBS", "GPU-HOURS", "COST", "KWH", "CO2-KG"]

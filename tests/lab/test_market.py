@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ganger.core.errors import BadInput
 from ganger.core.events import Batch, NodeDown, NodeUp
 from ganger.core.kernel import Kernel
+from ganger.core.plan import Plan, Provision
 from ganger.core.spec import ClusterSpec, GpuType, NodeSpec, Offer, OnPreempt
 from ganger.core.state.bounds import refuse_unfit
 from ganger.core.state.cluster import Nodes
@@ -21,7 +22,8 @@ from ganger.lab.outages import with_revocations
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
 from ganger.recipes import registry
-from ganger.sim.physics import Costs
+from ganger.sim.engine import Simulator
+from ganger.sim.physics import Costs, Physics
 from ganger.sim.rows import Outage
 from ganger.workloads.clusters import load_cluster
 from ganger.workloads.market.availability import read_available
@@ -172,7 +174,7 @@ def test_nodes_for_rent_are_off_until_they_are_switched_on() -> None:
     assert found.jobs.first_start.tolist() == [0, 60]
     assert found.cost["jobs"] == pytest.approx(4 + 3)
     assert found.cost["idle"] == pytest.approx(4 / 60 + 3 / 60), "while b booted, and after a"
-    with pytest.raises(BadInput, match="never starts"):
+    with pytest.raises(BadInput, match=r"never starts .*a recipe that switches nodes on"):
         run([job("a", size=1), job("b", size=2)], nodes(Offer(rentable=True), gpus=2), "fifo")
 
 
@@ -198,6 +200,24 @@ def test_a_node_for_rent_that_nobody_wants_stays_off_whatever_its_price_does() -
     assert set(found.timeline.gpus_up.tolist()) <= {1, 2}
     assert found.timeline.gpus_up[-1] == 1
     assert found.cost == {"jobs": pytest.approx(20), "services": 0, "idle": 0}
+
+
+def test_a_simulation_that_goes_on_from_a_state_takes_nodes_for_rent_as_they_are() -> None:
+    on = Nodes(nodes(Offer(rentable=True)))
+    trace = trace_of([job("a")])
+    kernel = Kernel(on, trace.declared, registry.make("fifo"))
+    engine = Simulator(trace.declared, trace.duration, Physics(on))
+    assert engine.poll(0) == Batch(0, [NodeDown(0)])
+    engine = Simulator(trace.declared, trace.duration, Physics(on))
+    engine.adopt(kernel.jobs, {}, [], 5)
+    assert engine.poll(NEVER) is None
+    engine.apply(Plan([Provision(0, "on")]), 5)
+    assert engine.poll(NEVER) == Batch(5, [NodeUp(0)])
+
+
+def test_who_waits_for_a_spot_node_that_never_comes_is_left_waiting() -> None:
+    never = Offer("spot", prices=((0, 9.0),), bid=1.0)
+    assert run([hours("a", 1)], nodes(never)).jobs.state == ["pending"]
 
 
 # ---------------------------------------------------------------------- what is paid

@@ -125,6 +125,8 @@ class Simulator:
         row `arriving` on (-1: nobody) arrive yet, in order of rows, and the attempts of
         `letting_go` (job, attempt) let go at once."""
         attempts = self._attempts
+        attempts.instant.clear()  # of nodes for rent the state says which are off
+        self._off.clear()
         self.now = attempts.now = now
         self._next = arriving if arriving >= 0 else self._n
         self._arrives = self._arrivals[self._next] if self._next < self._n else NEVER

@@ -322,7 +322,7 @@ def _bill(figures: Sequence[float | None], cost: bool, energy: bool) -> list[str
     """Cost, energy and carbon as cells, of those that are asked for."""
     paid, kwh, carbon = figures
     money = ["" if paid is None else f"{paid:.2f}"] * cost
-    return money + ["" if one is None else f"{one:.3f}" for one in (kwh, carbon)] * energy
+    return money + ["" if drawn is None else f"{drawn:.3f}" for drawn in (kwh, carbon)] * energy
 
 
 @click.command(
