@@ -13,7 +13,7 @@ from ganger.core.state.table import F64, I64, Table
 
 
 class Outage(NamedTuple):
-    """A node that is down from `down` until `up`; so long before it is told (microseconds)."""
+    """A node that is down from `down` until `up`, which is known `notice` before (microseconds)."""
 
     node: int
     down: int

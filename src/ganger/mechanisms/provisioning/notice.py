@@ -26,7 +26,7 @@ class Heeding:
         return self.inner.name
 
     def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
-        """The inner plan, and who leaves."""
+        """The inner plan, and the stops of jobs that leave."""
         going = view.ledger.going
         if going:
             for job in view.active.tolist():
