@@ -180,6 +180,13 @@ def test_usage_in_words_json_and_csv(shell: Shell) -> None:
     assert found["by_type"] == {"V100": pytest.approx(found["gpu_hours"])}
     assert found["cost"] == pytest.approx(36000 * found["gpu_hours"])
     assert of_payer("policy", "usage")["cost"] is None
+    drawn = 95 * found["gpu_hours"] + 255 * (found["gpu_hours"] - found["idle_gpu_hours"])
+    assert found["energy_kwh"] * 1000 == pytest.approx(drawn), "four V100 to a node of 200 W"
+    assert found["carbon_kg"] == pytest.approx(0.481 * found["energy_kwh"])
+    bill = shell.said("usage", "--cost", "--energy", "--price", "V100=36000")
+    assert bill.splitlines()[0].split() == ["TENANT", "JOBS", "GPU-HOURS", "COST", "KWH", "CO2-KG"]
+    assert "V100 300 W (card), idle 45 W (assumed)" in bill
+    assert "TENANT,JOBS,GPU_HOURS,COST".lower() in shell.said("usage", "--cost", "--csv")
     lines = shell.said("usage", "--csv").splitlines()
     assert lines[0] == "tenant,jobs,gpu_hours,useful,lost,idle,types,cost"
     assert any(line.startswith("payer,1,") for line in lines)

@@ -10,6 +10,7 @@ from typing import Any
 from unittest import mock
 
 import msgspec
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -51,6 +52,7 @@ from ganger.core.spec import (
     Kind,
     Needs,
     NodeSpec,
+    Offer,
     OnPreempt,
     Role,
     Shape,
@@ -271,6 +273,13 @@ def test_a_gpu_that_computes_never_draws_less_than_idle_and_a_host_may_draw_noth
     assert energy([hour("a", model="bert")], profiles=low)[0] == pytest.approx(0.2)
 
 
+def test_a_run_in_which_nothing_ran_has_drawn_nothing() -> None:
+    found = run([hour("a", at=2)], until=HOUR)
+    assert found.metrics["energy_kwh"] == found.metrics["cost"] == 0
+    waits = run([hour("a")], outages=(Outage(0, 0, 9 * HOUR),), until=HOUR)
+    assert waits.metrics["energy_kwh"] == 0
+
+
 # ---------------------------------------------------------------------- where figures come from
 
 
@@ -406,7 +415,7 @@ class Reference:
                 for each in self.has.values():
                     each["waits"].discard(event.job)
                 self.ended = self.all, self.bill
-            elif isinstance(event, NodeDown | NodeUp):
+            elif isinstance(event, NodeUp) or (isinstance(event, NodeDown) and not event.by):
                 self.up[event.node] = isinstance(event, NodeUp)
         for action in plan.actions if plan is not None else ():
             mine = self.has.get((getattr(action, "job", -1), getattr(action, "attempt", -1)), {})
@@ -438,10 +447,13 @@ class Reference:
                 yield slot.node, part, gpus > 0
 
     def pass_on(self, now: int) -> None:
-        hours, self.at = (now - self.at) / HOUR, now
+        since, self.at = self.at, now
+        hours, money = (now - since) / HOUR, self.tariff.until
+        span = np.array([since, now])
+        paid = [float(np.diff(money(node, span))[0]) for node in range(self.nodes.n)]
         for node in range(self.nodes.n):
             self.all += hours * self.power.base[node] * self.up[node]
-            self.bill += hours * self.tariff.hourly[node] * self.up[node]
+            self.bill += paid[node] * (self.up[node] or self.tariff.always(node))
         for (row, _), each in self.has.items():
             if each["waits"] or each["asleep"]:
                 continue
@@ -453,8 +465,7 @@ class Reference:
                     watts, self.all = watts + more, self.all + more * hours
                 self.drawn[row] = self.drawn.get(row, 0.0) + watts * hours
                 gpus = max(int(self.nodes.gpus[node]), 1)
-                paid = hours * part / gpus * self.tariff.hourly[node]
-                self.paid[row] = self.paid.get(row, 0.0) + paid
+                self.paid[row] = self.paid.get(row, 0.0) + part / gpus * paid[node]
 
 
 PRICES = {"A": 2.0, "B": 0.5}
@@ -462,6 +473,14 @@ RECIPES = [
     "srtf", "priority(preempt=yes)", "space-sharing", "helios-ces(buffer=0)", "afs", "tiresias",
     "gandiva-fair", "gavel(space_sharing=yes)", "gandiva",
 ]  # fmt: skip
+CHANGING = tuple((at * SECOND, price) for at, price in ((0, 1.0), (9, 5.0), (15, 2.0), (31, 7.0)))
+OFFERS = [
+    None,
+    Offer("spot", prices=CHANGING, bid=4.0, notice=4 * SECOND),
+    Offer("spot", price=3.0, available=((0, 1), (12 * SECOND, 0), (20 * SECOND, 1))),
+    Offer(prices=CHANGING, rentable=True),
+    Offer("reserved", price=1.0),
+]
 half = Shape((Role(needs=Needs(share=500)),))
 full = st.builds(
     JobSpec,
@@ -482,6 +501,7 @@ def crowded(draw: st.DrawFn) -> World:
     kinds = draw(st.lists(st.sampled_from("AB"), min_size=1, max_size=2))
     nodes = [NodeSpec(gpus=2, gpu_type=kind, watts=100.0) for kind in kinds]
     nodes[0] = msgspec.structs.replace(nodes[0], watts=-1.0)
+    nodes[-1] = msgspec.structs.replace(nodes[-1], offer=draw(st.sampled_from(OFFERS)))
     specs = sorted(draw(st.lists(full, min_size=4, max_size=9)), key=lambda spec: spec.submitted)
     works = [
         Work(msgspec.structs.replace(spec, name=f"job {i}"), draw(st.integers(1, 20)) * SECOND)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ganger.core.errors import BadInput
 from ganger.workloads.clusters import load_cluster
+from ganger.workloads.files import open_text
 from ganger.workloads.formats import detect, load_trace
+from ganger.workloads.market.availability import read_available
+from ganger.workloads.market.prices import read_prices
 
 ROOT = os.environ.get("GANGER_TRACES", "")
 pytestmark = [
@@ -94,3 +100,34 @@ def test_openb_nodes() -> None:
     assert gpu_nodes.gpus == 6_212
     all_nodes = load_cluster(folder / "openb_node_list_all_node.csv.gz")
     assert sum(node.count for node in all_nodes.nodes) == 1_523
+
+
+def test_every_instance_of_the_published_spot_prices_has_a_series() -> None:
+    """Of AWS 64 pairs of instance and zone; of Azure 12 sizes, half of them in one region."""
+    folder = Path(ROOT) / "spot-prices-2020"
+    aws = folder / "aws_spot_price_us.csv.gz"
+    rows = csv.DictReader(io.StringIO(open_text(aws).text))
+    pairs = sorted({(row["InstanceType"], row["AvailabilityZone"]) for row in rows})
+    assert len(pairs) == 64
+    assert min(len(read_prices(aws, *pair)) for pair in pairs[::8]) > 1
+    east = read_prices(folder / "azure_us_east.csv.gz", "NC6s v3")
+    assert len(east) == 29
+    assert east[0] == (0, 0.60313)
+
+
+def test_published_availability_is_read_where_it_is_of_a_kind_that_is_known() -> None:
+    """SkyPilot's 22 and four of Bamboo's; logs of creations and percentages are refused."""
+    files = sorted((Path(ROOT) / "spot-availability").rglob("*.gz"))
+    assert (
+        sum(
+            len(read_available(path)) > 0
+            for path in files
+            if "bamboo_aws" not in path.name and "toad" not in path.name
+        )
+        == 26
+    )
+    others = [path for path in files if "bamboo_aws" in path.name or "toad" in path.name]
+    for path in others:
+        with pytest.raises(BadInput):
+            read_available(path)
+    assert len(others) == 8

@@ -267,7 +267,8 @@ class Usage(msgspec.Struct, kw_only=True):
     """What a tenant's jobs held. GPU-hours are those in which devices were held: useful, lost (done
     and then lost with a preemption or failure), and idle (starting, stopping, suspended, or found
     doing nothing), which are null for a part of the time. `cost` in the unit of the prices, null
-    where a type has none."""
+    where a type has none. Energy and carbon of what was held, with its part of the node;
+    `energy_source`: where the watts and the grid's intensity come from."""
 
     tenant: str
     jobs: int
@@ -277,6 +278,9 @@ class Usage(msgspec.Struct, kw_only=True):
     idle_gpu_hours: float | None = None
     by_type: dict[str, float] = {}
     cost: float | None = None
+    energy_kwh: float | None = None
+    carbon_kg: float | None = None
+    energy_source: str = ""
 
 
 class Status(msgspec.Struct, kw_only=True):

@@ -62,10 +62,12 @@ class Refused(Event, frozen=True, gc=False):
 
 
 class NodeDown(Event, frozen=True, gc=False):
-    """A node is gone, and with it what ran there (each job's Failed comes by itself)."""
+    """A node is gone, and with it what ran there (each job's Failed comes by itself). `by`: notice
+    that it will be, at that time; until then what runs there goes on, and nothing starts there."""
 
     rank: ClassVar[int] = 4
     node: int
+    by: int = 0
 
 
 class NodeUp(Event, frozen=True, gc=False):

@@ -177,9 +177,32 @@ class GpuType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watts_from: str = "stated"
 
 
+class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """On what terms a group of nodes can be had.
+
+    `market`: on_demand, spot (a node goes away while its price is above `bid`, or while fewer of
+    the group are `available` than its place in it, after a `notice` in microseconds) or reserved
+    (paid for all the time). `price`: of a node for an hour (-1: as its GPU type says), or from each
+    time on as `prices` say. `per`: a node is paid for in whole multiples of so many microseconds.
+    `rentable`: it is off until a policy switches it on. Series are (microseconds, value) pairs in
+    order of time; the first holds before it, each until the next.
+    """
+
+    market: str = "on_demand"
+    zone: str = ""
+    price: float = -1.0
+    prices: tuple[tuple[int, float], ...] = ()
+    bid: float = -1.0
+    available: tuple[tuple[int, int], ...] = ()
+    notice: int = 0
+    per: int = 1
+    rentable: bool = False
+
+
 class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`count` like nodes: GPUs of one type, in islands of `island` (0: all in one). `watts`: what a
-    node draws beside its GPUs while it is on (-1: not stated)."""
+    node draws beside its GPUs while it is on (-1: not stated). `offer`: on what terms they are had;
+    None: they are there."""
 
     count: int = 1
     gpus: int = 0
@@ -193,6 +216,7 @@ class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     labels: tuple[str, ...] = ()
     name: str = ""
     watts: float = -1.0
+    offer: Offer | None = None
 
 
 class TenantSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ganger.core.errors import BadInput
-from ganger.core.spec import ClusterSpec
+from ganger.core.spec import ClusterSpec, Offer
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import DAY, NEVER, parse_duration
 from ganger.sim.rows import Outage
@@ -33,6 +33,48 @@ def read_outages(text: str, cluster: ClusterSpec, trace: Trace, seed: int) -> tu
     if "=" not in text:
         raise BadInput(f"no file {text!r}", where="--outages", mend=_MEND)
     return _drawn(text, nodes, trace, seed)
+
+
+def with_revocations(outages: tuple[Outage, ...], nodes: Nodes) -> tuple[Outage, ...]:
+    """The outages, and when spot nodes cannot be had: while their price is above the bid, or while
+    there are too few of them. What overlaps is one outage, of which the first notice counts."""
+    revoked: list[Outage] = []
+    first = 0
+    for group in nodes.spec.nodes:
+        if group.offer is not None and group.offer.market == "spot":
+            revoked += [
+                Outage(first + place, *span, group.offer.notice)
+                for place in range(group.count)
+                for span in _without(group.offer, place)
+            ]
+        first += group.count
+    if not revoked:
+        return outages
+    apart: list[Outage] = []
+    for outage in sorted((*outages, *revoked)):
+        before = apart[-1] if apart and apart[-1].node == outage.node else Outage(-1, -1, -1)
+        if outage.down <= before.up:
+            apart[-1] = before._replace(up=max(before.up, outage.up))
+        else:  # there is no notice of a node that is not there
+            notice = min(outage.notice, outage.down - before.up - 1)
+            apart.append(outage._replace(notice=notice))
+    return tuple(apart)
+
+
+def _without(offer: Offer, place: int) -> Iterator[tuple[int, int]]:
+    """When the node at that place of its group cannot be had."""
+    too_dear = [(at, price > offer.bid >= 0) for at, price in offer.prices]
+    too_few = [(at, count <= place) for at, count in offer.available]
+    for series in (too_dear, too_few):
+        begun = -1
+        for at, lacking in ((0, series[0][1]), *series[1:]) if series else ():
+            if lacking and begun < 0:
+                begun = at
+            elif not lacking and begun >= 0:
+                yield begun, at
+                begun = -1
+        if begun >= 0:
+            yield begun, NEVER
 
 
 def _from_file(path: Path, nodes: Nodes) -> tuple[Outage, ...]:

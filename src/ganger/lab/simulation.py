@@ -17,6 +17,7 @@ from ganger.lab.billing.account import Account
 from ganger.lab.billing.meter import Meter
 from ganger.lab.billing.power import Power, grid_of
 from ganger.lab.billing.tariff import tariff_of
+from ganger.lab.outages import with_revocations
 from ganger.lab.result import Run
 from ganger.lab.simulating.job_table import job_table
 from ganger.lab.simulating.oracles import make_oracle
@@ -123,7 +124,8 @@ def _world(
     trace: Trace, nodes: Nodes, physics: Physics, truth: Truth, setup: Setup
 ) -> tuple[Engine, Served | None]:
     """The simulator, what children truly are, and beside it what is hosted. Raises BadInput."""
-    engine = Simulator(trace.declared, trace.duration, physics, setup.outages)
+    outages = with_revocations(setup.outages, nodes)
+    engine = Simulator(trace.declared, trace.duration, physics, outages)
     engine.searcher, engine.late = FromCurves(setup.profiles, setup.seed), truth.add
     if setup.traffic is not None:
         from ganger.lab.serving.hosting import Served  # routers, which only runs of requests need

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ganger.core.units import SECOND, format_duration
-from ganger.lab.billing.account import figure
+from ganger.lab.billing.power import figure
 from ganger.lab.metrics import By, Group, aggregate, breakdown
 from ganger.lab.result import Run
 from ganger.lab.simulating.waited import hours, shares

@@ -89,9 +89,17 @@ class Simulator:
         self._look(declared)
         self._kept: dict[tuple[int, int], float] = {}
         self._free_at: dict[int, int] = {}
-        for outage in outages:
-            self._heap.append((outage.down, _DOWN, outage.node, 0))
-            self._heap.append((outage.up, _UP, outage.node, 0))
+        self._heap += [(outage.down, _DOWN, outage.node, 0) for outage in outages]
+        self._heap += [(outage.up, _UP, outage.node, 0) for outage in outages]
+        self._heap += [
+            (max(outage.down - outage.notice, 0), _DOWN, outage.node, outage.down)
+            for outage in outages
+            if outage.notice and outage.down
+        ]
+        self._off, self._gone = set(physics.nodes.rentable), set[int]()
+        """Nodes for rent: those that are switched off, and those that cannot be had."""
+        self._rented = frozenset(self._off)
+        self._attempts.instant += [NodeDown(node) for node in sorted(self._off)]
         heapify(self._heap)
         self._children = Children(declared)
 
@@ -117,6 +125,8 @@ class Simulator:
         row `arriving` on (-1: nobody) arrive yet, in order of rows, and the attempts of
         `letting_go` (job, attempt) let go at once."""
         attempts = self._attempts
+        attempts.instant.clear()  # of nodes for rent the state says which are off
+        self._off.clear()
         self.now = attempts.now = now
         self._next = arriving if arriving >= 0 else self._n
         self._arrives = self._arrivals[self._next] if self._next < self._n else NEVER
@@ -259,9 +269,9 @@ class Simulator:
             if self._alive[subject] == token:
                 self._attempts.evaluate(subject, attempt, events)
         elif rank == _DOWN:
-            self._node_down(subject, events)
+            self._node_down(subject, token, events)
         else:
-            events.append(NodeUp(subject))
+            self._node_up(subject, events, booted=token > 0)
 
     def _end(self, job: int, attempt: int, events: list[AnyEvent]) -> None:
         near = self._speeds.neighbours(job) if self._speeds is not None else ()
@@ -371,13 +381,33 @@ class Simulator:
     # ------------------------------------------------------------------ power, failures
 
     def _provision(self, node: int, verb: str) -> None:
-        """A node is switched off at once (the policy sees to it that it is idle), on after boot."""
+        """A node is switched off at once (the policy sees to it that it is idle), on after boot; a
+        node for rent that cannot be had, as soon as it can."""
         if verb == "on":
-            heappush(self._heap, (self.now + self._physics.costs.boot, _UP, node, 0))
+            self._off.discard(node)
+            if node not in self._gone:
+                heappush(self._heap, (self.now + self._physics.costs.boot, _UP, node, 1))
         elif verb == "off":
+            if node in self._rented:
+                self._off.add(node)
             self._attempts.instant.append(NodeDown(node))
 
-    def _node_down(self, node: int, events: list[AnyEvent]) -> None:
+    def _node_up(self, node: int, events: list[AnyEvent], *, booted: bool) -> None:
+        """An outage is over, or a node has booted: then only if it can still be had."""
+        if not booted:
+            self._gone.discard(node)
+        if node not in self._off and node not in self._gone:
+            events.append(NodeUp(node))
+
+    def _node_down(self, node: int, by: int, events: list[AnyEvent]) -> None:
+        """A node goes, or (`by`) will."""
+        if node in self._rented and not by:
+            self._gone.add(node)
+        if node in self._off:
+            return
+        if by:
+            events.append(NodeDown(node, by))
+            return
         victims = self._attempts.on_node.get(node, set())
         # Children before their parents: a grant closes only when nothing runs on it.
         parents = self._declared.parent

@@ -13,11 +13,12 @@ from ganger.core.state.table import F64, I64, Table
 
 
 class Outage(NamedTuple):
-    """A node that is down from `down` until `up` (microseconds)."""
+    """A node that is down from `down` until `up`, which is known `notice` before (microseconds)."""
 
     node: int
     down: int
     up: int
+    notice: int = 0
 
 
 class Rows(Table):

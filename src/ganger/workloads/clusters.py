@@ -3,11 +3,13 @@
 A file (TOML, YAML or JSON by its extension) says `format = "ganger.cluster/1"` and holds `nodes`:
 a list of `count, gpus, gpu_type, cpus` (cores), `memory` (`256GiB`, or MiB), `pool, rack,
 nodes_per_rack, island` (GPUs that are joined closely; 0: all of the node), `labels, name, watts`
-(beside its GPUs); and if wanted `gpu_types` (`name, memory, watts, idle_watts`, `watts_from`: card,
-measured, assumed or stated, `price` in USD an hour, `speed`), `tenants` (`name, quota` in GPUs,
-`weight, parent`), `name` and `carbon` (g/kWh). HiEST's JSON says of `machines[number]`
-`core_per_socket`, `mem_per_socket` and `mem_per_gpu` (GB), `gpu_per_socket` and `gpu_distance`,
-whose least is an island's.
+(beside its GPUs), and the terms on which they are had: `market, zone, instance, price` or `prices`
+(a file), `bid, available` (a file), `notice, billed, rentable` (`core.spec.Offer`). If wanted it
+holds `gpu_types` (`name, memory, watts, idle_watts`, `watts_from`: card, measured, assumed or
+stated, `price` in USD an hour, `speed`), `tenants` (`name, quota` in GPUs, `weight, parent`),
+`name` and `carbon` (g/kWh). HiEST's JSON says of `machines[number]` `core_per_socket`,
+`mem_per_socket` and `mem_per_gpu` (GB), `gpu_per_socket` and `gpu_distance`, whose least is an
+island's.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ import msgspec
 import numpy as np
 
 from ganger.core.errors import BadInput
-from ganger.core.spec import ClusterSpec, GpuType, NodeSpec, TenantSpec
-from ganger.core.units import WHOLE, parse_memory
+from ganger.core.spec import ClusterSpec, GpuType, NodeSpec, Offer, TenantSpec
+from ganger.core.units import HOUR, MINUTE, SECOND, WHOLE, parse_duration, parse_memory
 from ganger.workloads.documents import entries, figure, json_object, read_document
 from ganger.workloads.files import TextFile, open_text, suffix_of
 from ganger.workloads.rows import Category, Count, Text, read_delimited
@@ -123,6 +125,16 @@ class _Node(msgspec.Struct, forbid_unknown_fields=True):
     labels: list[str] = []
     name: str = ""
     watts: float | None = None
+    market: Literal["on_demand", "spot", "reserved"] | None = None
+    zone: str = ""
+    instance: str = ""
+    price: float | None = None
+    prices: str = ""
+    bid: float | None = None
+    available: str = ""
+    notice: str = "0s"
+    billed: Literal["second", "minute", "hour"] = "second"
+    rentable: bool = False
 
 
 class _Gpu(msgspec.Struct, forbid_unknown_fields=True):
@@ -147,7 +159,10 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
 def _document(file: TextFile) -> ClusterSpec:
     document = read_document(file, FORMAT, _Document, docs="docs/cluster-file.md")
     spec = ClusterSpec(
-        tuple(_node(node, f"{file.where}: nodes[{i}]") for i, node in enumerate(document.nodes)),
+        tuple(
+            _node(node, f"{file.where}: nodes[{i}]", file.path.parent)
+            for i, node in enumerate(document.nodes)
+        ),
         tuple(
             _gpu(gpu, f"{file.where}: gpu_types[{i}]") for i, gpu in enumerate(document.gpu_types)
         ),
@@ -158,9 +173,11 @@ def _document(file: TextFile) -> ClusterSpec:
     return describe(spec).check(file.where)
 
 
-def _node(node: _Node, where: str) -> NodeSpec:
+def _node(node: _Node, where: str, folder: Path) -> NodeSpec:
     if not 0 <= node.cpus <= 1e6:
         raise BadInput(f"cpus = {node.cpus}", where=where, mend="give cores, 0 to 1e6")
+    offer = _offer(node, where, folder)
+    spot = offer is not None and offer.market == "spot" and SPOT not in node.labels
     return NodeSpec(
         node.count,
         node.gpus,
@@ -171,10 +188,49 @@ def _node(node: _Node, where: str) -> NodeSpec:
         node.rack,
         node.nodes_per_rack,
         node.island,
-        tuple(node.labels),
+        (*node.labels, *([SPOT] if spot else [])),
         node.name,
         _stated(node.watts, f"{where}.watts", "give watts of a node beside its GPUs, 0 or more"),
+        offer,
     )
+
+
+SPOT: Final = "spot"
+"""The label of nodes of the spot market."""
+_PER: Final = {"second": SECOND, "minute": MINUTE, "hour": HOUR}
+
+
+def _offer(node: _Node, where: str, folder: Path) -> Offer | None:
+    """On what terms the nodes are had; None where the file says nothing of it. Raises BadInput."""
+    if node == msgspec.structs.replace(node, **_NO_OFFER):
+        return None
+    from ganger.workloads.market.availability import read_available
+    from ganger.workloads.market.prices import read_prices
+
+    market = node.market or "on_demand"
+    if market != "spot" and (node.bid is not None or node.available):
+        mend = 'write market = "spot", or leave bid and available out'
+        raise BadInput(f"market is {market}", where=where, mend=mend)
+    if node.prices and node.price is not None:
+        raise BadInput("price beside prices", where=where, mend="give one of them")
+    mend = "give the price of a node for an hour, 0 or more"
+    return Offer(
+        market,
+        node.zone,
+        _stated(node.price, f"{where}.price", mend),
+        read_prices(folder / node.prices, node.instance, node.zone) if node.prices else (),
+        _stated(node.bid, f"{where}.bid", mend),
+        read_available(folder / node.available) if node.available else (),
+        parse_duration(node.notice, where=f"{where}.notice"),
+        _PER[node.billed],
+        node.rentable,
+    )
+
+
+_NO_OFFER: Final[dict[str, Any]] = {
+    "market": None, "zone": "", "instance": "", "price": None, "prices": "", "bid": None,
+    "available": "", "notice": "0s", "billed": "second", "rentable": False,
+}  # fmt: skip
 
 
 def _stated(value: float | None, where: str, mend: str) -> float:

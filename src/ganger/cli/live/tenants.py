@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import sys
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -212,6 +213,7 @@ def _hours(value: float | None) -> str:
 @click.command(
     epilog="\b\nExamples:\n  ganger usage\n  ganger usage --price A100=2.5 --price V100=1"
     "\n  ganger usage --since 2026-05-01 --until 2026-06-01 --csv > may.csv"
+    "\n  ganger usage --cost --energy"
 )
 @click.option(
     "--price",
@@ -222,16 +224,34 @@ def _hours(value: float | None) -> str:
 )
 @click.option("--since", metavar="TIME", help="Count from this time: 2026-05-01, or 7d (ago).")
 @click.option("--until", metavar="TIME", help="Count up to this time.")
+@click.option(
+    "--cost", is_flag=True, help="Show what each tenant's jobs cost, and all together, and no more."
+)
+@click.option(
+    "--energy",
+    is_flag=True,
+    help="The same of energy and carbon, with where the watts come from. May stand beside --cost.",
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @_json
 def usage(
-    prices: tuple[str, ...], since: str | None, until: str | None, as_csv: bool, as_json: bool
+    prices: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    cost: bool,
+    energy: bool,
+    as_csv: bool,
+    as_json: bool,
 ) -> None:
     """Show GPU-hours and cost by tenant (as sreport): useful, lost, idle.
 
     Lost is work that a preemption or a failure undid. Idle is time in which a job started, stopped,
     was suspended, or did nothing with its GPUs. With --since or --until, only the time that
     attempts held GPUs within the period is shown, without this split.
+
+    Energy is of the GPUs that jobs held, with their part of the node: idle watts, and those at full
+    load while a job computes (with --since or --until: all the time). What nobody held is not
+    in it.
     """
     query: dict[str, Any] = {"prices": ",".join(prices)}
     for name, text in (("since", since), ("until", until)):
@@ -240,6 +260,9 @@ def usage(
     found = Client().call("GET", "/v1/usage", list[Usage], query=query)
     if as_json:
         print_json(found)
+        return
+    if cost or energy:
+        _print_bills(found, cost=cost, energy=energy, as_csv=as_csv)
         return
     rows = [
         (
@@ -255,12 +278,52 @@ def usage(
         for one in found
     ]
     titles = ("TENANT", "JOBS", "GPU-HOURS", "USEFUL", "LOST", "IDLE", "TYPES", "COST")
+    _print(titles, rows, as_csv=as_csv, shrink=(6, 0))
+
+
+def _print(
+    titles: tuple[str, ...],
+    rows: Sequence[tuple[str, ...]],
+    *,
+    as_csv: bool,
+    shrink: tuple[int, ...],
+) -> None:
     if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow(title.lower().replace("-", "_") for title in titles)
         writer.writerows(rows)
         return
-    click.echo(table(titles, [tuple(cell or "-" for cell in row) for row in rows], shrink=(6, 0)))
+    shown = [tuple(cell or "-" for cell in row) for row in rows]
+    click.echo(table(titles, shown, shrink=shrink))
+
+
+def _print_bills(rows: list[Usage], *, cost: bool, energy: bool, as_csv: bool) -> None:
+    """What tenants' jobs cost and drew, and in the last row all of it (not in CSV)."""
+    titles = ["TENANT", "JOBS", "GPU-HOURS", *["COST"] * cost, *["KWH", "CO2-KG"] * energy]
+    bills = [(row.cost, row.energy_kwh, row.carbon_kg) for row in rows]
+    known = [None not in column for column in zip(*bills, strict=True)]
+    all_of_it = [
+        sum(value or 0.0 for value in column) if whole else None
+        for column, whole in zip(zip(*bills, strict=True), known, strict=True)
+    ]
+    cells = [
+        (row.tenant, str(row.jobs), f"{row.gpu_hours:.3f}", *_bill(bill, cost, energy))
+        for row, bill in zip(rows, bills, strict=True)
+    ]
+    if rows and not as_csv:
+        jobs, hours = sum(row.jobs for row in rows), sum(row.gpu_hours for row in rows)
+        cells.append(("all", str(jobs), f"{hours:.3f}", *_bill(all_of_it, cost, energy)))
+    _print(tuple(titles), cells, as_csv=as_csv, shrink=(0,))
+    if energy and not as_csv:
+        for source in dict.fromkeys(row.energy_source for row in rows):
+            click.echo(source)
+
+
+def _bill(figures: Sequence[float | None], cost: bool, energy: bool) -> list[str]:
+    """Cost, energy and carbon as cells, of those that are asked for."""
+    paid, kwh, carbon = figures
+    money = ["" if paid is None else f"{paid:.2f}"] * cost
+    return money + ["" if drawn is None else f"{drawn:.3f}" for drawn in (kwh, carbon)] * energy
 
 
 @click.command(

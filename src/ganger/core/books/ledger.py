@@ -59,6 +59,8 @@ class Ledger(Occupancy):
         yet."""
         self.asleep: set[int] = set()
         """Those of `holds` that hold memory only: the compute of their devices is not theirs."""
+        self.going: dict[int, int] = {}
+        """Nodes that are down by notice only, and when they will be gone."""
         self.trail: list[tuple[int, tuple[Shape, Placement] | None, Did]] = []
         """What can be undone, oldest first."""
 

@@ -137,8 +137,13 @@ def _command(event: Command, jobs: int, nodes: int) -> None:
         _between(value, 0, NEVER, where, event.verb)
 
 
-def _of_node(event: NodeCommand | NodeDown | NodeUp, jobs: int, nodes: int) -> None:
+def _of_node(event: NodeCommand | NodeUp, jobs: int, nodes: int) -> None:
     _node(event.node, nodes)
+
+
+def _down(event: NodeDown, jobs: int, nodes: int) -> None:
+    _node(event.node, nodes)
+    _between(event.by, 0, NEVER, f"node {event.node}", "by")
 
 
 def _withheld(event: Withheld, jobs: int, nodes: int) -> None:
@@ -190,7 +195,7 @@ _CHECKS: Final[dict[type, Callable[[Any, int, int], None]]] = {
     Accepted: _accepted,
     Command: _command,
     NodeCommand: _of_node,
-    NodeDown: _of_node,
+    NodeDown: _down,
     NodeUp: _of_node,
     Withheld: _withheld,
     Started: _numbers("rate"),

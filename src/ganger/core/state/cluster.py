@@ -23,6 +23,8 @@ class Nodes(Table):
     def __init__(self, spec: ClusterSpec) -> None:
         super().__init__(sum(group.count for group in spec.nodes))
         self.spec = spec
+        self.offers = [group.offer for group in spec.nodes for _ in range(group.count)]
+        """By node: on what terms it is had; None: it is there."""
         self.names: list[str] = []
         self.types: Names[str] = Names()
         self.pools: Names[str] = Names([""])
@@ -52,6 +54,11 @@ class Nodes(Table):
     def _add(self, prefix: str, i: int, count: int) -> None:
         name = f"{prefix}-{i}" if prefix and count > 1 else prefix or f"node-{self.n}"
         self.names.append(name)
+
+    @property
+    def rentable(self) -> list[int]:
+        """The nodes that are off until a policy switches them on."""
+        return [row for row, offer in enumerate(self.offers) if offer and offer.rentable]
 
     @property
     def total_gpus(self) -> int:

@@ -43,6 +43,8 @@ class Standing(msgspec.Struct, kw_only=True):
     asleep: list[int] = []
     """Those of `holds` that hold memory only."""
     resuming: list[int] = []
+    going: dict[int, int] = {}
+    """Those of `down` that will be gone, and when."""
     resumable: list[int] = []
 
 
@@ -182,6 +184,7 @@ class State:
             trials=trials,
             services=services,
             settings=self.settings,
+            going=dict(self.ledger.going),
             asleep=sorted(job for scope in self._scopes.values() for job in scope.ledger.asleep),
         )
 
@@ -197,7 +200,7 @@ class State:
         self._blockers.update(standing.blockers)
         self._on_hold.update(standing.on_hold)
         self._cancelling.update(standing.cancelling)
-        self.usable.put_back(standing.down, standing.drained, standing.withheld)
+        self.usable.put_back(standing.down, standing.drained, standing.withheld, standing.going)
         self._retiring.update(standing.retiring)
         self._pausing.update(standing.pausing)
         self._resuming.update(standing.resuming)

@@ -29,10 +29,15 @@ class Usable:
         """Nodes of which our jobs hold GPUs that are withheld."""
 
     def put_back(
-        self, down: Iterable[int], drained: Iterable[int], withheld: Mapping[int, tuple[int, int]]
+        self,
+        down: Iterable[int],
+        drained: Iterable[int],
+        withheld: Mapping[int, tuple[int, int]],
+        going: Mapping[int, int],
     ) -> None:
         """What a snapshot says; `withheld` by node: GPUs, and the devices that are out of the
-        books."""
+        books; `going`: those of `down` that will be gone, and when."""
+        self._ledger.going.update(going)
         self.down.update(down)
         self.drained.update(drained)
         for node in self.down | self.drained:
@@ -49,11 +54,16 @@ class Usable:
     # Each handler returns the kinds of change it made (bits of `events`).
 
     def node_down(self, event: NodeDown) -> int:
-        """A node failed."""
+        """A node failed, or will be gone."""
+        if event.by:
+            self._ledger.going[event.node] = event.by
+        else:
+            self._ledger.going.pop(event.node, None)
         return self._bar(event.node, self.down, True)
 
     def node_up(self, event: NodeUp) -> int:
         """A node is there again."""
+        self._ledger.going.pop(event.node, None)
         return self._bar(event.node, self.down, False)
 
     def node_command(self, event: NodeCommand) -> int:

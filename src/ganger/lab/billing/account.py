@@ -7,23 +7,15 @@ of it `energy_of_idle_kwh` for what nobody held. `carbon_kg`: that energy x the 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.lab.billing.power import Grid, Watts
+from ganger.lab.billing.power import Grid, Watts, sources_in_words
 
 _Floats = NDArray[np.float64]
-
-
-def figure(value: float) -> str:
-    """A figure for people: thousands without decimals, less with up to four digits."""
-    if not math.isfinite(value):
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 @dataclass(repr=False, eq=False)
@@ -91,14 +83,8 @@ class Account:
 
     def said(self) -> list[str]:
         """Where the figures come from, in sentences."""
-        watts = "; ".join(
-            f"{each.what} {figure(each.load)} W ({each.load_from})"
-            + (f", idle {figure(each.idle)} W ({each.idle_from})" if each.idle != each.load else "")
-            for each in self.watts
-        )
         return [
-            f"Watts: {watts}.",
-            f"Carbon: {figure(self.grid.grams)} g for a kWh ({self.grid.source}).",
+            *sources_in_words(self.watts, self.grid),
             "Idle is what nobody held of nodes that were on, up to when the last job let go.",
         ]
 

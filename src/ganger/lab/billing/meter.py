@@ -105,7 +105,8 @@ class Meter:
                 if event.job in self._behind:
                     self._has.update(dict.fromkeys(self._behind.pop(event.job), at))
             elif type(event) is NodeDown:
-                self._node_off(event.node, at)
+                if not event.by:
+                    self._node_off(event.node, at)
             elif type(event) is NodeUp:
                 self._node_on(event.node, at)
         for action in plan.actions if plan is not None else ():
@@ -188,9 +189,7 @@ class Meter:
     def _charge(self, spans: _Spans, job: _Ints, slots: _Ints, own: _Ints) -> None:
         """Add what slots drew and cost to the sums of their jobs. `job`: by attempt; `own`: by its
         number, which of the attempts that is."""
-        if len(self._sums) < self._jobs.n:
-            more = np.zeros((self._jobs.n - len(self._sums), 3))
-            self._sums = np.concatenate([self._sums, more])
+        self._grow()
         if not len(slots):
             return
         attempt, node = own[slots[:, 0]], slots[:, 1]
@@ -199,7 +198,8 @@ class Meter:
             np.bincount(spans.attempt, lasted * which, len(job))[attempt].astype(np.float64)
             for which in (spans.held, spans.computed)
         )
-        held -= self._gone(spans, attempt, node)
+        gone = self._gone(spans, attempt, node)
+        held -= gone
         whose = job[attempt]
         parts = self._parts(whose, slots)
         base = parts * held * np.array(self._power.each)[node]
@@ -207,9 +207,33 @@ class Meter:
         for column, values in enumerate((base, load)):
             self._sums[:, column] += np.bincount(whose, values, len(self._sums))
         if self._tariff is not None:
-            money = parts / np.maximum(self._nodes.gpus[node], 1)
-            money = money * held * np.array(self._tariff.hourly)[node] / HOUR
+            part = parts / np.maximum(self._nodes.gpus[node], 1)
+            money = part * held * np.array(self._tariff.hourly)[node] / HOUR
+            for varying in self._tariff.varying.intersection(node.tolist()):
+                here = node == varying
+                money[here] = part[here] * self._paid(spans, attempt[here], gone[here], varying)
             self._sums[:, 2] += np.bincount(whose, money, len(self._sums))
+
+    def _grow(self) -> None:
+        """Have sums of all jobs that there are."""
+        more = np.zeros((self._jobs.n - len(self._sums), 3))
+        self._sums = np.concatenate([self._sums, more])
+
+    def _paid(self, spans: _Spans, attempt: _Ints, gone: _Floats, node: int) -> _Floats:
+        """What all of a node whose price changes costs while each attempt held something there; not
+        in the last microseconds, in which it was `gone`."""
+        assert self._tariff is not None
+        first = np.searchsorted(spans.attempt, attempt)
+        count = np.searchsorted(spans.attempt, attempt, "right") - first
+        owner = np.repeat(np.arange(len(attempt)), count)
+        at = np.arange(len(owner)) + np.repeat(first - (np.cumsum(count) - count), count)
+        ends = np.zeros(len(attempt), np.int64)
+        np.maximum.at(ends, owner, np.where(spans.held, spans.until, 0)[at])
+        end = (ends - gone.astype(np.int64))[owner]
+        until = self._tariff.until
+        since, last = (np.minimum(times[at], end) for times in (spans.since, spans.until))
+        paid = (until(node, last) - until(node, since)) * spans.held[at]
+        return np.bincount(owner, paid, len(attempt)).astype(np.float64)
 
     def _parts(self, job: _Ints, slots: _Ints) -> _Floats:
         """How many GPUs each slot is; of a node without any, the part of its CPUs."""
@@ -261,6 +285,7 @@ class Meter:
     def close(self, now: int, grid: Grid) -> Account:
         """The account of the run up to when the last job let go, or `now` if some have not."""
         end = now if self._add_up(now, close=True) else self._last
+        self._grow()
         jobs, priced = self._jobs, self._tariff is not None
         rows = np.flatnonzero(jobs.phase[: jobs.n] != Phase.DECLARED)
         sums = self._sums[rows]
@@ -283,8 +308,11 @@ class Meter:
         for node, since, until in (*self._were_on, *still):
             if since < end:
                 base += self._power.base[node] * (min(until, end) - since)
-                if self._tariff is not None:
+                if self._tariff is not None and not self._tariff.always(node):
                     money += self._tariff.cost(node, since, min(until, end))
+        if self._tariff is not None:
+            always = filter(self._tariff.always, range(self._nodes.n))
+            money += sum(self._tariff.cost(node, 0, end) for node in always)
         return base, money
 
 

@@ -9,6 +9,8 @@ say so.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from ganger.core.profiles import Profiles
@@ -42,6 +44,23 @@ class Grid(NamedTuple):
 
     grams: float
     source: str
+
+
+def figure(value: float) -> str:
+    """A figure for people: thousands without decimals, less with up to four digits."""
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def sources_in_words(watts: Iterable[Watts], grid: Grid) -> list[str]:
+    """Where watts and the grid's intensity come from, in sentences."""
+    each = "; ".join(
+        f"{kind.what} {figure(kind.load)} W ({kind.load_from})"
+        + (f", idle {figure(kind.idle)} W ({kind.idle_from})" if kind.idle != kind.load else "")
+        for kind in watts
+    )
+    return [f"Watts: {each}.", f"Carbon: {figure(grid.grams)} g for a kWh ({grid.source})."]
 
 
 def grid_of(cluster: ClusterSpec, stated: float = -1.0) -> Grid:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ganger.lab.billing.account import figure
+from ganger.lab.billing.power import figure
 from ganger.lab.metrics import Group
 from ganger.lab.words import JCT
 

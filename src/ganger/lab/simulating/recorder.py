@@ -87,7 +87,7 @@ class Recorder:
                 self._execute(event.job, event.attempt)
             elif isinstance(event, Finished | Failed | Released | Refused):
                 self._release(event.job, event.attempt, batch.at)
-            elif isinstance(event, NodeDown | NodeUp):
+            elif isinstance(event, NodeDown | NodeUp) and not getattr(event, "by", 0):
                 sign = 1 if isinstance(event, NodeUp) else -1
                 self._up.append(self._up[-1] + sign * self._node_gpus[event.node])
                 self._up_times.append(batch.at)

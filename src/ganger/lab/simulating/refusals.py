@@ -87,6 +87,10 @@ def refuse_stranded(trace: Trace, kernel: Kernel, setup: Setup, recipe: str) -> 
     waiting = view.pending[view.jobs.attempt[view.pending] == 0]  # others did start somewhere
     if len(waiting) == 0 or len(view.active) or setup.until < NEVER or setup.outages:
         return
+    offers = [offer for offer in kernel.nodes.offers if offer is not None]
+    if any(offer.market == "spot" and not offer.rentable for offer in offers):
+        return  # they may be gone for ever
+    rented = "a recipe that switches nodes on, " if any(o.rentable for o in offers) else ""
     others = len(waiting) - 1
     more = f"; {others} more wait like it or behind each other" if others else ""
     job = int(waiting[0])
@@ -94,8 +98,8 @@ def refuse_stranded(trace: Trace, kernel: Kernel, setup: Setup, recipe: str) -> 
         f"job {trace.declared.name(job)!r} never starts under {recipe}, though nothing runs any"
         f" more: it asks for {trace.declared.shapes[int(trace.declared.shape[job])]}{more}",
         where=trace.name,
-        mend="change the recipe's parameters (how close together, quotas), use a larger --cluster,"
-        " or leave such jobs out with --max-gpus",
+        mend=f"use {rented}other parameters of the recipe (how close together, quotas) or a larger"
+        " --cluster, or leave such jobs out with --max-gpus",
     )
 
 

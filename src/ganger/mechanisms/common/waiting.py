@@ -31,6 +31,7 @@ from ganger.core.view import View
 from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.mechanisms.ordering.periodic import Periodic
 from ganger.mechanisms.ordering.queue import QueuePolicy
+from ganger.mechanisms.provisioning.notice import Heeding
 
 CHANGES: Final = {
     CAPACITY_FREED: "GPUs become free",
@@ -139,6 +140,8 @@ def ranks(policy: Policy, within: int) -> Callable[[View, int], Ids] | None:
         return ranks(policy.outer if within < 0 else policy.inner, -1)
     if isinstance(policy, Periodic):
         return ranks(policy.policy, within)
+    if isinstance(policy, Heeding):
+        return ranks(policy.inner, within)
     return policy.ahead if isinstance(policy, QueuePolicy) else None
 
 

@@ -100,7 +100,8 @@ class PowerSaver:
         """The inner plan, and what is to be switched."""
         nodes = view.nodes.n
         if memory is None:
-            memory = PowerMemory(None, Use((), nodes), view.now + self.bin, [])
+            off = view.nodes.rentable
+            memory = PowerMemory(None, Use((), nodes - len(off)), view.now + self.bin, off)
         plan, inner = self.inner.decide(view, revived(memory.inner, self.inner.decide))
         off = [node for node in memory.off if not view.ledger.up[node]]
         use, due, wanted, busy = memory.use, memory.due, self._wanted(view), self._busy(view)

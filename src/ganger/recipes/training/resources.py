@@ -19,6 +19,7 @@ from ganger.mechanisms.ordering.order import (
 )
 from ganger.mechanisms.ordering.queue import QueuePolicy
 from ganger.mechanisms.placement.place import Revocable
+from ganger.mechanisms.provisioning.notice import Heeding
 from ganger.mechanisms.sharing.share import Parts
 from ganger.recipes.registry import Many, Name, Paper, Period, Positive, recipe
 from ganger.recipes.training.baselines import LECTURE
@@ -46,18 +47,17 @@ def space_sharing(mode: Sharing = Sharing.MPS, walk: Walk = Walk.SKIP) -> Policy
 REVOCABLE = "spot"
 
 
-@recipe(
-    LECTURE, reconstructed="the notice before a revocation is not used", wants=("revocable nodes",)
-)
+@recipe(LECTURE, wants=("revocable nodes",))
 def spot(label: Name = REVOCABLE, prefer: bool = True, walk: Walk = Walk.SKIP) -> Policy:
     """First come, first served; only jobs that checkpoint may use nodes that can be revoked.
 
-    Nodes labelled `label` can be taken away. A job on them loses what it did since its last
-    checkpoint and starts again elsewhere. `prefer`: such jobs take these nodes first. A label
-    other than the default must be on a node of the cluster.
+    Nodes labelled `label` can be taken away; those of the spot market of a cluster file have the
+    label `spot`. With notice of that, such a job saves and leaves at once; else it loses what
+    it did since its last checkpoint. It starts again elsewhere. `prefer`: such jobs take these
+    nodes first. A label other than the default must be on a node of the cluster.
     """
     place = Revocable(label=label, prefer=prefer, stated=label != REVOCABLE)
-    return QueuePolicy("spot", FIRST_COME, walk, place=place)
+    return Heeding(QueuePolicy("spot", FIRST_COME, walk, place=place))
 
 
 @recipe(

@@ -1,27 +1,62 @@
-"""GPU-hours and cost by tenant: what they did, what was lost, what was idle, or of some days only
-what they held."""
+"""GPU-hours, cost and energy by tenant: what they did, what was lost, what was idle, or of some
+days only what they held."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from ganger.client.answers import Usage
 from ganger.core.errors import BadInput
+from ganger.core.profiles import Profiles
+from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import HOLDS_DEVICES, Phase
 from ganger.core.units import HOUR
+from ganger.lab.billing.power import Grid, Power, grid_of, sources_in_words
 from ganger.service.daemon import Daemon
 from ganger.service.durable.journal import Journal
 from ganger.service.reports.rows import gpu_parts
 
 
-def types_held(
-    journal: Journal, kinds: list[str], now: int, since: int = 0
-) -> dict[int, dict[str, float]]:
-    """By job: microseconds x GPUs of each type that its attempts had from `since` to `now`.
-    `kinds`: type by node."""
-    found: dict[int, dict[str, float]] = {}
+class Rates(NamedTuple):
+    """By node: its GPU type, what a GPU of it costs for an hour (None: not known), and the watts
+    that its holder answers for, and draws beyond that while it computes. `source`: where watts and
+    the grid's intensity come from."""
+
+    kinds: list[str]
+    price: list[float | None]
+    held: list[float]
+    computing: list[float]
+    grid: Grid
+    source: str
+
+
+def rates_of(nodes: Nodes, prices: Mapping[str, float]) -> Rates:
+    """At these prices of a GPU for an hour, by type; a node's own price counts first. A price that
+    changes with time is not known, as nobody says when its time began."""
+    power, codes = Power(nodes, Profiles()), nodes.gpu_type[: nodes.n].tolist()
+    kinds = [nodes.types[code] for code in codes]
+    price: list[float | None] = []
+    for node, (offer, kind) in enumerate(zip(nodes.offers, kinds, strict=True)):
+        own = offer is not None and (offer.price >= 0 or bool(offer.prices))
+        each = offer.price / max(int(nodes.gpus[node]), 1) if own and offer else -1.0
+        price.append((each if each >= 0 else None) if own else prices.get(kind))
+    grid = grid_of(nodes.spec)
+    return Rates(
+        kinds,
+        price,
+        power.each,
+        [power.above_idle("", code) for code in codes],
+        grid,
+        " ".join(sources_in_words(power.sources(), grid)),
+    )
+
+
+def nodes_held(journal: Journal, now: int, since: int = 0) -> dict[int, dict[int, float]]:
+    """By job: microseconds x GPUs of each node that its attempts had from `since` to `now`."""
+    found: dict[int, dict[int, float]] = {}
     for job, one in journal.all_attempts():
         if one.placement is None or one.started < 0:
             continue
@@ -31,8 +66,7 @@ def types_held(
             continue
         mine = found.setdefault(job, {})
         for slot in one.placement:
-            kind = kinds[slot.node]
-            mine[kind] = mine.get(kind, 0.0) + lasted * slot.devices.bit_count()
+            mine[slot.node] = mine.get(slot.node, 0.0) + lasted * slot.devices.bit_count()
     return found
 
 
@@ -43,7 +77,8 @@ def usage(
     prices: Mapping[str, float],
 ) -> list[Usage]:
     """One row per tenant, since the journal began. `prices` by GPU type, of one hour; of what has
-    no price the cost is not known."""
+    no price the cost is not known. A job that holds GPUs and computes nothing draws what idle ones
+    do."""
     with daemon.lock:
         now, kernel = daemon.now(), daemon.kernel
         jobs, n = kernel.jobs, kernel.jobs.n
@@ -58,35 +93,33 @@ def usage(
         served = (jobs.served[:n] + lasting * jobs.size[:n]) * used
         lost = np.minimum(jobs.lost[:n] * jobs.gpus[:n] * used, served)
         names = [jobs.tenants[code] for code in range(int(tenant.max(initial=-1)) + 1)]
-        nodes = kernel.nodes
-        kinds = [nodes.types[nodes.gpu_type[node]] for node in range(nodes.n)]
-    by_job = types_held(journal, kinds, now)
+        rates = rates_of(kernel.nodes, prices)
+    by_job = nodes_held(journal, now)
     found = []
     for code in sorted(set(tenant.tolist())):
         mine = np.flatnonzero(tenant == code)
-        hours: dict[str, float] = {}
+        hours: dict[int, float] = {}
+        computed: dict[int, float] = {}
         for row in mine.tolist():
             parts = by_job.get(row, {})
             total = sum(parts.values())
-            for kind, part in parts.items():
+            for node, part in parts.items():
                 if total:
-                    hours[kind] = hours.get(kind, 0.0) + float(held[row]) * part / total / HOUR
+                    for into, whole in ((hours, held), (computed, served)):
+                        into[node] = into.get(node, 0.0) + float(whole[row]) * part / total / HOUR
         ran, gone = float(served[mine].sum()) / HOUR, float(lost[mine].sum()) / HOUR
         idle = min(idle_gpu_seconds.get(names[code], 0.0) / 3600, max(ran - gone, 0.0))
         waited = max(float(held[mine].sum()) / HOUR - ran, 0.0)
-        known = all(kind in prices for kind in hours)
-        found.append(
-            Usage(
-                tenant=names[code],
-                jobs=len(mine),
-                gpu_hours=ran + waited,
-                useful_gpu_hours=max(ran - gone - idle, 0.0),
-                lost_gpu_hours=gone,
-                idle_gpu_hours=idle + waited,
-                by_type=hours,
-                cost=sum(prices[kind] * hours[kind] for kind in hours) if known else None,
-            )
+        row_of = Usage(
+            tenant=names[code],
+            jobs=len(mine),
+            gpu_hours=ran + waited,
+            useful_gpu_hours=max(ran - gone - idle, 0.0),
+            lost_gpu_hours=gone,
+            idle_gpu_hours=idle + waited,
         )
+        _bill(row_of, hours, computed, rates)
+        found.append(row_of)
     return found
 
 
@@ -94,26 +127,43 @@ def usage_between(
     daemon: Daemon, journal: Journal, prices: Mapping[str, float], since: int, until: int
 ) -> list[Usage]:
     """One row per tenant, of attempts from `since` to `until` (microseconds since the epoch), from
-    their starts to their ends. What was useful, lost and idle is not kept by the day."""
+    their starts to their ends. What was useful, lost and idle is not kept by the day: energy is as
+    if all GPUs that were held had computed."""
     with daemon.lock:
-        jobs, nodes = daemon.kernel.jobs, daemon.kernel.nodes
-        kinds = [nodes.types[nodes.gpu_type[node]] for node in range(nodes.n)]
+        jobs = daemon.kernel.jobs
+        rates = rates_of(daemon.kernel.nodes, prices)
         until, used = min(until, daemon.now()), gpu_parts(jobs)
         tenant = jobs.tenant[: jobs.n].copy()
         names = [jobs.tenants[code] for code in range(int(tenant.max(initial=-1)) + 1)]
-    found: dict[str, Usage] = {}
-    for job, parts in types_held(journal, kinds, until, since).items():
+    rows: dict[str, Usage] = {}
+    by_tenant: dict[str, dict[int, float]] = {}
+    for job, parts in nodes_held(journal, until, since).items():
         name = names[tenant[job]]
-        row = found.setdefault(name, Usage(tenant=name, jobs=0, gpu_hours=0.0))
+        row = rows.setdefault(name, Usage(tenant=name, jobs=0, gpu_hours=0.0))
         row.jobs += 1
-        for kind, busy in parts.items():
+        by_node = by_tenant.setdefault(name, {})
+        for node, busy in parts.items():
             hours = busy * float(used[job]) / HOUR
             row.gpu_hours += hours
-            row.by_type[kind] = row.by_type.get(kind, 0.0) + hours
-    for row in found.values():
-        if all(kind in prices for kind in row.by_type):
-            row.cost = sum(prices[kind] * hours for kind, hours in row.by_type.items())
-    return [found[name] for name in sorted(found)]
+            by_node[node] = by_node.get(node, 0.0) + hours
+    for name, row in rows.items():
+        _bill(row, by_tenant[name], by_tenant[name], rates)
+    return [rows[name] for name in sorted(rows)]
+
+
+def _bill(
+    row: Usage, held: Mapping[int, float], computed: Mapping[int, float], rates: Rates
+) -> None:
+    """Fill in types, cost and energy, from GPU-hours held and computed by node."""
+    cost: float | None = 0.0
+    energy = 0.0
+    for node, hours in held.items():
+        kind, price = rates.kinds[node], rates.price[node]
+        row.by_type[kind] = row.by_type.get(kind, 0.0) + hours
+        cost = None if price is None or cost is None else cost + price * hours
+        energy += rates.held[node] * hours + rates.computing[node] * computed.get(node, 0.0)
+    row.cost, row.energy_kwh = cost, energy / 1000
+    row.carbon_kg, row.energy_source = energy / 1e6 * rates.grid.grams, rates.source
 
 
 def prices_of(daemon: Daemon) -> dict[str, float]:

@@ -48,7 +48,7 @@ class Autoscaling:
     def decide(self, view: View, memory: ScaleMemory | None) -> tuple[Plan, ScaleMemory]:
         """Search on the nodes in use, then say how many should be."""
         nodes, up = view.nodes.n, view.ledger.up
-        memory = memory or ScaleMemory(None, nodes)
+        memory = memory or ScaleMemory(None, nodes, tuple(view.nodes.rentable))
         off = [node for node in memory.off if not up[node]]
         with view.ledger.hidden(list(range(memory.active, nodes))):
             plan, inner = self.inner.decide(view, memory.inner)
