@@ -7,7 +7,7 @@ import pytest
 
 from bench import Bench, on
 from ganger.core.books.ledger import Ledger
-from ganger.core.errors import InvariantError
+from ganger.core.errors import BadInput, InvariantError
 from ganger.core.events import (
     Command,
     Finished,
@@ -264,13 +264,6 @@ def test_a_suspended_search_keeps_the_compute_on_which_its_trials_run() -> None:
     assert bench.kernel.ledger.find(needing(4000)) is None
 
 
-def test_no_policy_makes_a_job_yield_and_hold_its_gpus_for_nothing() -> None:
-    bench = Bench(WORKS[0], on=ClusterSpec((NodeSpec(gpus=1, gpu_type="A"),), TYPES))
-    bench.feed(0, Submitted(0), then=[Start(0, 1, ONE)])
-    with pytest.raises(InvariantError, match="only a person's order"):
-        bench.feed(1, Started(0, 1), then=[Suspend(0, 1, yields=True)])
-
-
 @pytest.mark.parametrize("verb", ["cancel", "requeue"])
 def test_who_is_stopped_in_its_sleep_gives_its_memory_back(verb: str) -> None:
     bench = suspended()
@@ -304,3 +297,72 @@ def test_who_does_not_say_what_it_keeps_is_suspended_with_its_devices() -> None:
     assert plan is not None
     assert plan.actions == [Resume(0, 1)]
     assert bench.jobs.held_since[0] == 0
+
+
+# ---------------------------------------------------------------------- a search over a sleeper
+
+
+def search_over_a_sleeper() -> Bench:
+    """On one GPU of 16,000 MiB job a sleeps with 10,000, and a search that stated 6,000 has the
+    compute."""
+    bench = Bench(
+        job("a", shape=needing(10_000)),
+        job("search", 1, None, shape=needing(6000), kind=Kind.TUNE),
+        *(job(f"t{mib}", 1, shape=needing(mib), parent="search") for mib in (6000, 2000)),
+        job("silent", 1, shape=gpus(1), parent="search"),
+        *(
+            job(f"part {mib}", 1, shape=Shape((Role(needs=Needs(1, 300, mib)),)), parent="search")
+            for mib in (3000, 3001)
+        ),
+        on=ClusterSpec((NodeSpec(gpus=1, gpu_type="A"),), TYPES),
+    )
+    bench.feed(0, Submitted(0), then=[Start(0, 1, ONE)])
+    bench.feed(0, Started(0, 1))
+    come = map(Submitted, range(1, 7))
+    bench.feed(5, Command(0, "suspend"), *come, then=[Start(1, 1, ONE)])
+    bench.feed(5, Started(1, 1))
+    return bench
+
+
+def test_trials_of_a_search_over_a_sleeper_have_the_memory_that_the_search_stated() -> None:
+    bench = search_over_a_sleeper()
+    inside = bench.kernel.view.inside(1)
+    assert inside is not None
+    books, shape = inside.ledger, bench.kernel.view.draft.shape
+    assert books.device_memory(0) == 6000
+    assert (books.free, books.total) == (1, 1)
+    assert books.find(shape(2)) == ONE
+    assert books.find(shape(4)) == ONE  # it is covered by what the search stated
+    assert books.find(needing(6001)) is None
+    with pytest.raises(InvariantError, match="not free"):
+        books.take(7, needing(6001), ONE)
+    first, second = shape(5), shape(6)
+    found = books.find(first)
+    assert found is not None
+    books.take(5, first, found)
+    assert books.find(second) is None  # 6,001 MiB together
+    with pytest.raises(InvariantError, match="not free"):
+        books.take(6, second, found)
+    assert books.find(first) is not None
+
+
+def test_a_suspended_trial_leaves_the_next_one_what_the_search_stated_and_it_does_not_keep() -> (
+    None
+):
+    bench = search_over_a_sleeper()
+    bench.feed(6, Command(0, "resume"), then=[Start(3, 1, ONE)])
+    bench.feed(6, Started(3, 1))
+    bench.feed(7, Command(3, "suspend"))
+    inside = bench.kernel.view.inside(1)
+    assert inside is not None
+    assert inside.ledger.find(needing(4000)) == ONE
+    assert inside.ledger.find(needing(4001)) is None
+
+
+def test_a_trial_that_needs_more_memory_of_a_gpu_than_its_search_states_is_refused() -> None:
+    with pytest.raises(BadInput, match="asks for 6001 MiB of GPU memory on one GPU"):
+        Bench(
+            job("search", lasts=None, shape=needing(6000, 2), kind=Kind.TUNE),
+            job("large", shape=needing(6001), parent="search"),
+            on=ClusterSpec((NodeSpec(gpus=2, gpu_type="A"),), TYPES),
+        )

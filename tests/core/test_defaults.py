@@ -105,7 +105,7 @@ def test_a_job_that_nothing_follows_is_in_no_ring_and_every_follower_is_looked_a
 def test_at_most_three_recipes_are_suggested() -> None:
     from ganger.core.errors import BadInput
 
-    for wrong, near in (("gavl", 1), ("fif", 1), ("gandiva", 1)):
+    for wrong, near in (("gavl", 1), ("fif", 1), ("gandiv", 1)):
         with pytest.raises(BadInput) as caught:
             registry.find(wrong)
         assert near <= str(caught.value).count(" or ") + 1 <= 3

@@ -161,6 +161,7 @@ def test_a_search_that_is_over_has_no_more_children_and_nobody_asks_about_them()
     bench.policy.next = Plan()
     bench.kernel.step(Batch(3 * SECOND, [Finished(0, 1)]))
     assert (view.spawning, view.trials, view.services, view.routes) == ({}, {}, {}, {})
+    assert bench.kernel._fits == {}
     with pytest.raises(InvariantError, match="no live job 0"):
         bench.feed(4, Released(1, 1), Woke(), then=[Spawn(0, TRIAL)])
 

@@ -40,11 +40,14 @@ def cost(specs: list[JobSpec], minutes: list[int], **setup: object) -> dict[str,
 
 
 def test_jobs_pay_by_the_hour_of_the_type_that_they_hold() -> None:
-    """Two V100 for half an hour, three T4 for an hour and 20 minutes."""
+    """Two V100 for half an hour, three T4 for an hour and 20 minutes; nobody pays the rest of four
+    of each for that long."""
     specs = [JobSpec(name="a", shape=shape(2, "V100")), JobSpec(name="b", shape=shape(3, "T4"))]
+    jobs = 2 * 2.0 / 2 + 3 * 0.5 * 4 / 3
     assert cost(specs, [30, 80]) == {
-        "jobs": pytest.approx(2 * 2.0 / 2 + 3 * 0.5 * 4 / 3),
+        "jobs": pytest.approx(jobs),
         "services": 0,
+        "idle": pytest.approx(4 * 2.5 * 4 / 3 - jobs),
     }
 
 
@@ -57,7 +60,11 @@ def test_a_service_pays_for_its_replicas() -> None:
     """Two replicas of one T4 for an hour."""
     service = JobSpec(name="web", kind=Kind.SERVE, shape=shape(1, "T4", most=4))
     found = cost([service], [60], serving="scale.static-peak(replicas=2)")
-    assert found == {"jobs": 0, "services": pytest.approx(2 * 0.5, rel=1e-3)}
+    assert found == {
+        "jobs": 0,
+        "services": pytest.approx(2 * 0.5, rel=1e-3),
+        "idle": pytest.approx(4 * 2.5 - 1, rel=1e-2),
+    }
 
 
 def test_what_runs_still_is_paid_until_the_end() -> None:

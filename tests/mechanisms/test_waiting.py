@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import ganger
 from bench import Bench, on
 from ganger.core.events import QUEUED, WOKE, Started, Submitted, Woke
 from ganger.core.plan import Placement, Reason, Slot, Start
@@ -13,10 +16,12 @@ from ganger.core.spec import ClusterSpec, Kind, Locality, Needs, NodeSpec, Role,
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.mechanisms.common.waiting import (
+    MECHANISMS,
     Release,
     changes_in,
     enough,
     ranks,
+    reason_behind,
     reason_for,
     releases,
     reserved_at,
@@ -54,6 +59,21 @@ def test_the_most_specific_reason_counts_and_only_within_the_same_grant() -> Non
     assert reason_for([shape, every], 1, 0, -1) is every
     assert reason_for([shape, said(within=2)], 1, 0, -1) is None
     assert reason_for([said(within=2)], 1, 0, 2) is not None
+
+
+def test_who_waits_behind_those_that_were_refused_waits_for_what_could_change_that() -> None:
+    first = [
+        Reason(
+            "Resources", "QueuePolicy", 0, evidence={"asked_gpus": 8.0, "may_pass": 0.0}, until=1
+        ),
+        Reason("AssocGrpGRES", "QueuePolicy", 1, until=4),
+        Reason("Resources", "QueuePolicy", 0, until=8, within=3),
+    ]
+    assert reason_behind(first, -1) == Reason(
+        "Priority", "QueuePolicy", evidence={"may_pass": 0.0}, until=5
+    )
+    assert reason_behind(first, 3) == Reason("Priority", "QueuePolicy", until=8, within=3)
+    assert reason_behind(first, 4) is None
 
 
 def test_the_earliest_reservation_of_the_same_grant_is_told() -> None:
@@ -194,3 +214,21 @@ def test_in_one_node_all_workers_need_room_together_and_elsewhere_the_largest_on
     assert [(room.node, room.lacks) for room in apart] == [
         (0, ()), (1, ()), (2, ()), (3, ("CPUs", "memory")),
     ]  # fmt: skip
+
+
+def test_every_mechanism_that_refuses_has_words_and_no_words_are_left_over() -> None:
+    source = Path(ganger.__file__).parent
+    names = set[str]()
+    for room in ("mechanisms", "recipes"):
+        for path in (source / room).rglob("*.py"):
+            for call in ast.walk(ast.parse(path.read_text())):
+                match call:
+                    case ast.Call(
+                        func=ast.Name(id="Reason"), args=[_, ast.Constant(value=str(name)), *_]
+                    ):
+                        names.add(name)
+                    case ast.Call(
+                        func=ast.Name(id="why_waiting"), args=[ast.Constant(value=str(name))]
+                    ):
+                        names.add(name)
+    assert names == set(MECHANISMS)

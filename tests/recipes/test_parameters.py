@@ -247,3 +247,13 @@ def test_a_default_is_written_as_one_would_write_it() -> None:
     assert written((60 * SECOND, 5400 * SECOND), tuple[Period, ...]) == "1m 00s;1h 30m"
     assert written(True, bool) == "true"
     assert written(3, int) == "3"
+
+
+@pytest.mark.parametrize(
+    "name", [name for plane in registry.PLANES for name in registry.recipes(plane)]
+)
+def test_every_default_can_be_typed_as_it_is_shown(name: str) -> None:
+    recipe = registry.find(name)
+    for key, text in recipe.defaults().items():
+        found, arguments = registry.parse(f"{name}({key}={text})")
+        assert (found.name, arguments) == (name, {key: recipe.parameters[key]})

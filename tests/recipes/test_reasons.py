@@ -25,6 +25,7 @@ from ganger.core.units import SECOND
 from ganger.lab.simulating.oracles import make_oracle
 from ganger.lab.simulating.policies import with_inner
 from ganger.lab.simulation import Setup
+from ganger.mechanisms.common.waiting import reason_behind
 from ganger.recipes import registry
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
@@ -80,10 +81,11 @@ class Witness:
             return
         for action in plan.actions:
             if isinstance(action, Start) and action.job in self.waiting:
-                for one in self.said:
-                    if matches(kernel, one, action.job):
-                        assert self.changes & one.until, (batch, action, one, self.changes)
-                        break
+                within = int(kernel.view.at.within[action.job])
+                own = (one for one in self.said if matches(kernel, one, action.job))
+                one = next(own, None) or reason_behind(self.said, within)
+                if one is not None:
+                    assert self.changes & one.until, (batch, action, one, self.changes)
         for one in plan.reasons:
             self.judge(one)
         self.said, self.changes = plan.reasons, 0

@@ -73,7 +73,7 @@ def orders(dice: random.Random) -> list[tuple[int, AnyEvent]]:
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(
     "recipe",
-    ["fifo", "srtf", "las(quantum=5m)", "priority", "synergy",
+    ["fifo", "srtf", "las(quantum=5m)", "priority", "synergy", "gandiva(quantum=5m)",
      "gavel(every=4m,whole_steps=yes,barrier=yes)"],
 )  # fmt: skip
 def test_whoever_sleeps_wakes_and_all_jobs_end(recipe: str, seed: int) -> None:

@@ -21,6 +21,7 @@ from ganger.service.durable.recovery import header_of
 from ganger.service.durable.sandbox import prospects
 from ganger.service.reports.explain import expect, explain
 from ganger.service.reports.journalled import explain_journalled
+from ganger.service.reports.rows import job_answer
 from service.desk import Desk, box
 
 Make = Callable[..., Desk]
@@ -85,7 +86,9 @@ def test_who_waits_behind_a_job_that_does_not_fit_is_told_so(make: Make) -> None
     (row,) = desk.submit(gpus=1)
     found = told(desk, row)
     assert (found.reason, found.ahead) == ("Priority", 1)
-    assert "fifo puts others first: 1 job that waits comes before it." in found.lines
+    assert "fifo lets no job pass: 1 job that waits comes before it." in found.lines
+    assert "Refused by the ordered queue (QueuePolicy)." in found.lines
+    assert found.until == ["GPUs become free", "somebody gives an order"]
     assert sentence(found, str) == (
         "waits for 1 GPU; that is free, but the recipe does not give it to this job now"
     )
@@ -285,3 +288,30 @@ def test_a_suspended_job_that_keeps_only_its_memory_says_so(make: Make) -> None:
     assert told(desk, other).lines[0].startswith("It has held ")
     desk.order("resume", row)
     assert told(desk, row).lines[0].startswith(f"It has held {place} for ")
+
+
+def test_a_suspended_job_that_waits_for_its_gpus_says_for_whose(make: Make) -> None:
+    """The third job computes where two sleep, of which the first is told to resume meanwhile."""
+    desk = make("fifo", box(1, "node-1"))
+    (row,) = desk.submit(gpus=1, gpu_memory="4GiB")
+    desk.steps(1)
+    desk.order("suspend", row)
+    (sleeper,) = desk.submit(gpus=1, gpu_memory="4GiB")
+    desk.steps(1)
+    desk.order("suspend", sleeper)
+    (other,) = desk.submit(gpus=1, gpu_memory="8GiB")
+    desk.steps(1)
+    assert job_answer(desk.daemon, row).reason == ""
+    assert told(desk, row).holders == []
+    desk.order("resume", row)
+    answer = job_answer(desk.daemon, row)
+    assert (answer.state, answer.reason) == ("SUSPENDED", "Resources")
+    found = told(desk, row)
+    assert found.reason == "Resources"
+    assert found.holders == [other + 1]
+    assert found.lines[0].endswith("It resumes as soon as no other job runs there.")
+    assert found.lines[1] == f"Job {other + 1} runs there."
+    desk.order("cancel", other)
+    assert told(desk, row).holders == [other + 1], "it has not let go yet"
+    desk.steps(1)
+    assert job_answer(desk.daemon, row).reason == ""

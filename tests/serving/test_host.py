@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from ganger.core.errors import BadInput
+from ganger.core.errors import BadInput, InvariantError
 from ganger.core.events import (
     Accepted,
     Failed,
@@ -20,9 +22,10 @@ from ganger.core.plan import Placement, Resume, Slot, Start, Stop, Suspend
 from ganger.core.serving.router import RETIRES, Router
 from ganger.core.serving.verbs import Do, Ended, Retire
 from ganger.core.serving.world import Known, Lane, Latencies, World
-from ganger.core.spec import JobSpec, Kind, Role, Shape
+from ganger.core.spec import JobSpec, Kind, Needs, Role, Shape
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.log import replay
+from ganger.lab.result import Run
 from ganger.lab.serving.future import Columns, Future
 from ganger.lab.serving.hosting import Traffic
 from ganger.lab.simulation import Setup, run_one
@@ -32,6 +35,7 @@ from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
 from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
+from ganger.workloads.models.profiles import Latency, Model, Models
 from ganger.workloads.models.reading import read_models
 from ganger.workloads.requests.processes import constant, spike
 from ganger.workloads.requests.synthetic import Mix, generated
@@ -48,8 +52,9 @@ class Desk:
     """A host with one service, 100 ms a request, 2 s to load; requests at these seconds."""
 
     def __init__(
-        self, *at: float, latencies: Latencies | None = None, router: Router | None = None
-    ) -> None:
+        self, *at: float, latencies: Latencies | None = None, router: Router | None = None,
+        validate: bool = False,
+    ) -> None:  # fmt: skip
         models = [Known("m", {("gpu", 1.0): latencies or table(100)})]
         self.world = World(models, [Lane(n, "gpu", device=n, down=True) for n in range(3)])
         self.seen = Seen(self.world)
@@ -66,6 +71,7 @@ class Desk:
             {"web": Requested(plane, 2 * SECOND)},
             10 * SECOND,
             lambda node: "gpu",
+            validate=validate,
         )
 
     def starts(self, row: int, at: float) -> None:
@@ -121,6 +127,18 @@ def test_a_replica_answers_once_it_has_loaded() -> None:
     }
     assert desk.host.next_time() == NEVER
     assert desk.ended() == [3.1, 3.2, 5.1]
+
+
+def test_the_time_in_which_replicas_were_up_is_added_up() -> None:
+    """One from 3 s on and one from 6 s on, until both end at 9 s."""
+    desk = Desk(0, 20)
+    desk.starts(1, 1)
+    desk.until(3.5)
+    desk.starts(2, 4)
+    desk.until(8)
+    desk.host.happened(9 * SECOND, [Released(1, 1), Released(2, 1)])
+    desk.until(20)
+    assert desk.host.total_up(0) == (6 + 3) * SECOND
 
 
 def test_a_window_without_replicas_has_no_share_that_was_busy() -> None:
@@ -207,6 +225,33 @@ def test_services_share_a_cluster_with_training_and_the_log_needs_no_requests(
         assert found["answered"] + found["dropped"] == found["requests"]
     assert run.metrics["jobs_finished"] == 2  # services are counted apart
     assert replay(log) > 10
+
+
+@pytest.mark.parametrize("router", ["nexus", "serve.bentoml", "swayam"])
+def test_a_router_goes_on_from_what_it_remembers_after_each_window(router: str) -> None:
+    """With `validate`, by way of bytes."""
+    trace, cluster = load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4")
+    few = generated(constant(60), seed=1, duration=90.0, mix=Mix(names=("bert",), slo=SECOND // 10))
+    once, again = (
+        run_one(trace, cluster, "fifo", Setup(traffic=Traffic(few, traffic(0).models, router),
+                                              serving="scale.reactive", validate=validate))
+        for validate in (False, True)
+    )  # fmt: skip
+    assert once.services == again.services
+
+
+def test_a_router_that_remembers_what_cannot_be_stored_is_found() -> None:
+    desk = Desk(0, router=Odd(), validate=True)
+    with pytest.raises(InvariantError, match="not plain"):
+        desk.until(30)
+    assert Desk(0, router=Odd()).until(30)
+
+
+class Odd(Mini):
+    """Remembers a function."""
+
+    def begin(self, world: World) -> Any:
+        return {**super().begin(world), "odd": lambda: None}
 
 
 def test_more_replicas_answer_more_in_time() -> None:
@@ -325,3 +370,31 @@ def test_a_service_that_runs_whole_has_no_replicas_to_give_back() -> None:
     desk.host.planned(0, [Start(0, 1, ONE)])
     desk.host.happened(0, [Started(0, 1)])
     assert desk.given_back(15) == [()]
+
+
+def half(router: str, *, measured: bool = True) -> Run:
+    """A service whose replicas have half of a GPU: there a batch takes three times as long."""
+    sizes = np.arange(1, 5)
+    took = tuple(
+        Latency("T4", share, sizes, times * sizes / 100, times * sizes / 100)
+        for share, times in ((1.0, 1), (0.5, 3))
+        if measured or share == 1
+    )
+    model = Model("m", bytes=1, load={"host": 1.0}, latency=took)
+    role = Role(size=1, least=1, most=2, needs=Needs(share=500, gpu_memory=1))
+    web = job("web", at=0, lasts=60, kind=Kind.SERVE, model="m", shape=Shape((role,)))
+    few = generated(constant(5), seed=1, duration=50.0, mix=Mix(names=("m",), slo=SECOND))
+    setup = Setup(traffic=Traffic(few, Models({"m": model}, {"T4": 0}), router, noise=0))
+    return run_one(trace_of((web,)), load_cluster("1x2xT4"), "fifo", setup)
+
+
+@pytest.mark.parametrize("router", ["serve.no-batch", "clockwork", "nexus"])
+def test_a_replica_on_half_of_a_device_takes_what_was_measured_on_half_of_one(router: str) -> None:
+    assert half(router).services["web"]["latency_p50_seconds"] == pytest.approx(0.03, abs=1e-4)
+
+
+def test_a_share_on_which_a_model_was_not_measured_is_one_error() -> None:
+    """Not the latency of the whole device."""
+    with pytest.raises(BadInput, match=r"not measured on 0\.5 of a T4") as refused:
+        half("serve.no-batch", measured=False)
+    assert "share = 0.5" in refused.value.mend

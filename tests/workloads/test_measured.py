@@ -91,6 +91,7 @@ def test_zeus_runs_become_a_curve_of_the_best_optimizer(tmp_path: Path) -> None:
     assert (told.target, told.length()) == (0.85, 9)
     assert told.seconds == 100, "of adam, at the highest power limit"
     assert bert.by_type == {"V100": 1.0, "A40": 0.5}
+    assert bert.watts == {"V100": 240, "A40": 240}, "of adam, too; sgd takes 200"
 
 
 def test_zeus_error_rates_fall(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_zeus_error_rates_fall(tmp_path: Path) -> None:
 
 def test_zeus_network_that_gets_nowhere_still_has_speeds(tmp_path: Path) -> None:
     bert = read_profiles(zeus(tmp_path)).of("bert on imdb (batch size 8)")
-    assert bert == Profile(by_type={"V100": 1.0, "A40": 0.5})
+    assert bert == Profile(by_type={"V100": 1.0, "A40": 0.5}, watts={"V100": 240, "A40": 240})
 
 
 def test_hiests_machines_are_a_cluster(tmp_path: Path) -> None:

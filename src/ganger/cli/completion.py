@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -54,10 +55,30 @@ def nodes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[C
     ]
 
 
-def recipes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Recipes; after a comma, the next one."""
-    from ganger.recipes import registry
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-    before, comma, begun = incomplete.rpartition(",")
-    names = [name for name in registry.recipes() if name.startswith(begun)]
-    return [CompletionItem(f"{before}{comma}{name}") for name in names]
+
+def recipes_for(*planes: str) -> Complete:
+    """Offers the recipes of these `PLANES`, in this order; after a comma, for the next one."""
+
+    def offered(
+        ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        from ganger.recipes import registry
+
+        before, comma, begun = incomplete.rpartition(",")
+        return [
+            CompletionItem(f"{before}{comma}{name}")
+            for plane in planes
+            for name in registry.recipes(plane)
+            if name.startswith(begun)
+        ]
+
+    return offered
+
+
+recipes = recipes_for("training")
+inner_recipes = recipes_for("tuning", "training")
+serving_recipes = recipes_for("serving", "training")
+routers = recipes_for("requests")
+all_recipes = recipes_for("training", "serving", "tuning", "requests")

@@ -58,10 +58,11 @@ class Kernel(Families):
         self.until = ANYTHING
         """Kinds of change that the plan in force would not survive."""
         self._learns = self.oracle.learns
-        self._draft = Draft(self.jobs, self.ledger, self._inner)
+        self._draft = Draft(self.jobs, self.ledger, self._inner, self._resumable)
         self.view = View(
             nodes, self._scopes, self._draft, self.oracle, seed, self.facts, self.settings
         )
+        self.view.resumable = self._resumable
         self._bind()
 
     def _bind(self) -> None:

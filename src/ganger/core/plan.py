@@ -62,9 +62,9 @@ class Resize(Action, frozen=True, gc=False):
 
 class Suspend(Action, frozen=True, gc=False):
     """Freeze the attempt where it is. It keeps its devices; one that `yields` keeps only its
-    memory, of devices and host, and others may compute there until it is resumed: so a person
-    suspends a job that says how much memory it keeps. An engine that cannot suspend lets the job
-    save and leave: Released."""
+    memory, of devices and host, and others may compute there until it is resumed: so a job is
+    suspended that says how much memory it keeps, by people and by `Draft.suspend`. An engine that
+    cannot suspend lets the job save and leave: Released."""
 
     job: int
     attempt: int

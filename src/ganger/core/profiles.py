@@ -293,6 +293,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `goodput`: a job that chooses its batch size; its reference is one GPU at the batch size M0, and
     `locality`, `scaling` do not count, nor does `by_type` for types on which it was measured.
     `convergence`: what its jobs tell of their model, and when they are done.
+    `watts`: by GPU type, what a GPU draws while it computes this model, as measured.
     `stages`: how long it uses which resource, by number of GPUs, ascending. `utilisation`: by
     resource, such as `gpu` or `bandwidth`, the share of it that the model uses alone, 0 to 1. Both
     tell how fast jobs are that share GPUs, where `measured` does not.
@@ -308,6 +309,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measured: Measured | None = None
     steps: Steps | None = None
     convergence: Convergence | None = None
+    watts: dict[str, float] = {}
     stages: tuple[Stages, ...] = ()
     utilisation: dict[str, float] = {}
 

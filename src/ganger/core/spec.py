@@ -162,17 +162,24 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class GpuType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A model of GPU: memory in MiB, watts at full load, price in USD an hour, relative speed."""
+    """A model of GPU: memory in MiB, watts at full load (0: not stated), price in USD an hour,
+    relative speed, watts when nothing computes on it (-1: not stated).
+
+    `watts_from`: who says so: `card` (the board's maker), `measured`, `assumed`, or `stated`.
+    """
 
     name: str
     memory: int = 16384
     watts: float = 0.0
     price: float = 0.0
     speed: float = 1.0
+    idle_watts: float = -1.0
+    watts_from: str = "stated"
 
 
 class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`count` like nodes: GPUs of one type, in islands of `island` (0: all in one)."""
+    """`count` like nodes: GPUs of one type, in islands of `island` (0: all in one). `watts`: what a
+    node draws beside its GPUs while it is on (-1: not stated)."""
 
     count: int = 1
     gpus: int = 0
@@ -185,6 +192,7 @@ class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     island: int = 0
     labels: tuple[str, ...] = ()
     name: str = ""
+    watts: float = -1.0
 
 
 class TenantSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -197,12 +205,14 @@ class TenantSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClusterSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A cluster: groups of like nodes, the GPU types they hold, and who may use how much."""
+    """A cluster: groups of like nodes, the GPU types they hold, and who may use how much. `carbon`:
+    grams of CO2 equivalent for each kWh that it draws (-1: not stated)."""
 
     nodes: tuple[NodeSpec, ...]
     gpu_types: tuple[GpuType, ...] = ()
     tenants: tuple[TenantSpec, ...] = ()
     name: str = "cluster"
+    carbon: float = -1.0
 
     @property
     def gpus(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 import msgspec
@@ -171,6 +171,9 @@ class View:
         self.routes: Mapping[int, Mapping[int, float]] = settings.routes
         self.spawning: Mapping[int, int] = settings.spawning
         """By parent: children that were asked for and are not there yet."""
+        self.resumable: Set[int] = frozenset()
+        """Suspended jobs that have yielded their compute and that a policy may resume: it suspended
+        them itself, or people want them to go on. Those that people suspended are none."""
         self._scopes = scopes
         self._scope: Scope | Part = scopes[-1]
 

@@ -19,6 +19,8 @@ Definitions, once for every table, page and file:
 
 * `deadline_missed_fraction`: of the jobs with a deadline, the part that did not finish by it.
 
+* `energy_kwh`, `energy_of_idle_kwh`, `carbon_kg` and `cost`: see `ganger.lab.billing.account`.
+
 A figure that does not exist (the mean JCT of no finished job) is NaN, and null in JSON. Jobs
 that failed, were cancelled or never finished have no JCT, so the counts belong beside every mean.
 Where recipes are compared, all that is a mean or percentile over jobs (`JOB_FIGURES`) is taken over
@@ -103,7 +105,13 @@ def compute(run: Run) -> dict[str, float]:
     `jobs_*` count jobs that have an end; services are counted by `services`, and enter
     allocation, tenants' shares and the N of rho only.
     """
-    run.metrics = {**_counts(run.jobs), **_times(run), **_use(run), **_disturbance(run.jobs)}
+    run.metrics = {
+        **_counts(run.jobs),
+        **_times(run),
+        **_use(run),
+        **_disturbance(run.jobs),
+        **(run.account.metrics() if run.account is not None else {}),
+    }
     return run.metrics
 
 
@@ -153,7 +161,7 @@ def confidence(values: Iterable[float]) -> Estimate:
     x = known(np.fromiter(values, dtype=np.float64))
     if x.size < 2:
         return Estimate(_mean(x), math.nan)
-    from scipy.special import stdtrit  # a second to import: only who has several seeds pays
+    from scipy.special import stdtrit  # slow to import, and only several seeds need it
 
     error = float(x.std(ddof=1)) / math.sqrt(x.size)
     if error <= _ROUNDING * float(np.abs(x).max()):
@@ -182,7 +190,7 @@ def aggregate(runs: Sequence[Run]) -> list[Group]:
 
 
 def breakdown(run: Run, by: By = "tenant") -> list[dict[str, Any]]:
-    """One row per tenant, gang size or GPU type: counts, JCT, queueing delay, GPU-hours, rho.
+    """One row per tenant, gang size or GPU type: counts, JCT, queueing delay, GPU-hours, rho, bill.
 
     Rows are sorted by the key, which stands under the name `by`. Jobs that never ran have the
     GPU type "". `gpu_hours_ratio` is the share of all GPU-hours held.
@@ -191,8 +199,9 @@ def breakdown(run: Run, by: By = "tenant") -> list[dict[str, Any]]:
     keys: list[Any] = jobs.gpus.tolist() if by == "gpus" else getattr(jobs, by)
     columns = (completion_times(jobs), queueing_delays(jobs), fairness(run))
     total = float(np.nansum(jobs.held_gpu_seconds))
+    bill = run.account.of if run.account is not None else lambda rows: {}
     return [
-        {by: key, **_row(jobs, rows, columns, total)}
+        {by: key, **_row(jobs, rows, columns, total), **bill(rows)}
         for key, rows in sorted(_rows_by(keys).items())
     ]
 
@@ -419,6 +428,7 @@ def job_columns(run: Run) -> dict[str, list[Any]]:
         "held_gpu_seconds": jobs.held_gpu_seconds,
         "active_gpu_seconds": jobs.active_gpu_seconds,
         "finish_time_fairness": fairness(run),
+        **(run.account.columns() if run.account is not None else {}),
     }
     return {
         "job": jobs.name,
@@ -448,6 +458,7 @@ def _run_json(run: Run, path: str | None) -> dict[str, Any]:
         "rows_left_out": dict(run.left_out),
         "notes": list(run.notes),
         **({"services": run.services} if run.services else {}),
+        **({"energy": run.account.as_json()} if run.account is not None else {}),
         **({"cost": {**run.cost, "all": sum(run.cost.values())}} if run.cost else {}),
         **({} if run.waited is None else {"waited": [one._asdict() for one in run.waited]}),
     }

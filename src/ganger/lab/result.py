@@ -5,10 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ganger.lab.billing.account import Account
+
+if TYPE_CHECKING:
+    from ganger.lab.serving.watching import Watched
 
 
 class Segment(NamedTuple):
@@ -125,11 +130,18 @@ class Run:
     service_windows: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
     """The same windows as the recipe for services heard of, for the report: by service and figure,
     one entry a window; `since` is when it began, in seconds."""
-    cost: dict[str, float] = field(default_factory=dict)
-    """What `jobs`, and `services` with their replicas, held, at the prices of `Setup`; empty
-    without."""
+    service_watched: dict[str, Watched] = field(default_factory=dict)
+    """What ran on their lanes, for the report; only where that was asked for (`Traffic.watch`)."""
+    account: Account | None = None
+    """What it drew and cost; None where that was not recorded."""
     notes: list[str] = field(default_factory=list)
     """What a reader of the figures must know, as sentences without a full stop."""
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """What `jobs`, and `services` with their replicas, held, and what nobody did (`idle`), at
+        the prices of `Setup` or of the cluster file; empty without."""
+        return self.account.costs if self.account is not None else {}
 
     def __repr__(self) -> str:
         from ganger.lab.tables import duration

@@ -6,16 +6,18 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ganger.core.errors import InvariantError
 from ganger.core.kernel import Kernel
 from ganger.core.protocols import Engine, Journal, Policy
 from ganger.core.spec import ClusterSpec
 from ganger.core.state.cluster import Nodes
+from ganger.lab.billing.account import Account
+from ganger.lab.billing.meter import Meter
+from ganger.lab.billing.power import Power, grid_of
+from ganger.lab.billing.tariff import tariff_of
 from ganger.lab.result import Run
-from ganger.lab.serving.hosting import Served
-from ganger.lab.simulating.bill import Bill
 from ganger.lab.simulating.job_table import job_table
 from ganger.lab.simulating.oracles import make_oracle
 from ganger.lab.simulating.policies import blame, composed, doubts, known, load_policy, needs_of
@@ -36,6 +38,9 @@ from ganger.sim.physics import Physics
 from ganger.sim.truth import Truth
 from ganger.workloads.measured.profiles import where_it_runs
 from ganger.workloads.trace import Trace
+
+if TYPE_CHECKING:
+    from ganger.lab.serving.hosting import Served
 
 __all__ = ["Setup", "run_one"]
 
@@ -96,14 +101,12 @@ def run_one(
         notes=[*trace.notes, *doubts(recipe, trace, setup)],
         services=served.figures(kernel.now) if served is not None else {},
         service_windows=served.windows() if served is not None else {},
+        service_watched=served.watched() if served is not None else {},
         **notes.close(kernel, trace),
     )
     from ganger.lab.metrics import compute
 
-    run.metrics = {
-        **compute(run),
-        **{f"cost_of_{who}": paid for who, paid in run.cost.items()},
-    }
+    compute(run)
     return run
 
 
@@ -123,7 +126,11 @@ def _world(
     engine = Simulator(trace.declared, trace.duration, physics, setup.outages)
     engine.searcher, engine.late = FromCurves(setup.profiles, setup.seed), truth.add
     if setup.traffic is not None:
-        served = Served(trace, nodes, setup.traffic, setup.window, setup.seed)
+        from ganger.lab.serving.hosting import Served  # routers, which only runs of requests need
+
+        served = Served(
+            trace, nodes, setup.traffic, setup.window, setup.seed, validate=setup.validate
+        )
         return Hosted(engine, [served.host]), served
     if setup.loads:
         refuse_unknown_services(trace, setup.loads)
@@ -150,8 +157,8 @@ class _Notes:
             Recorder(kernel.jobs, gpus, segments=trace.jobs <= GANTT_JOBS) if record else None
         )
         self.waited = WaitRecorder(kernel) if setup.why else None
-        self.bill = Bill(kernel.jobs, kernel.nodes, setup.prices) if setup.prices else None
-        self._trace, self._until = trace, setup.until
+        self.meter = _meter(kernel, setup) if record or setup.prices else None
+        self._trace, self._setup = trace, setup
 
     def listen(
         self, kernel: Kernel, other: Journal | None, progress: Callable[[float], None] | None
@@ -159,10 +166,10 @@ class _Notes:
         """Be told of every step, and let `other` and `progress` be told."""
         ticker = None
         if progress is not None:
-            ticker = Ticker(kernel, self._trace, self._until, progress)
+            ticker = Ticker(kernel, self._trace, self._setup.until, progress)
         journals = [
             each
-            for each in (self.recorder, self.waited, self.bill, other, ticker)
+            for each in (self.recorder, self.waited, self.meter, other, ticker)
             if each is not None
         ]
         if journals:
@@ -179,8 +186,19 @@ class _Notes:
             "timeline": samples.timeline(now, kernel.nodes.total_gpus),
             "segments": recorder.segments if recorder is not None else None,
             "waited": self.waited.close(now) if self.waited is not None else None,
-            "cost": self.bill.close(now) if self.bill is not None else {},
+            "account": self._account(kernel),
         }
+
+    def _account(self, kernel: Kernel) -> Account | None:
+        if self.meter is None:
+            return None
+        return self.meter.close(kernel.now, grid_of(kernel.nodes.spec, self._setup.carbon))
+
+
+def _meter(kernel: Kernel, setup: Setup) -> Meter:
+    nodes = kernel.nodes
+    power, tariff = Power(nodes, setup.profiles), tariff_of(nodes, setup.prices)
+    return Meter(kernel.jobs, nodes, power, tariff, setup.costs.boot)
 
 
 class _Several:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ganger.core.units import SECOND, format_duration
+from ganger.lab.billing.account import figure
 from ganger.lab.metrics import By, Group, aggregate, breakdown
 from ganger.lab.result import Run
 from ganger.lab.simulating.waited import hours, shares
@@ -62,11 +63,17 @@ def breakdown_table(run: Run, by: By = "tenant") -> Table:
     table = _table(f"{printable(run.recipe)}, by {by.replace('_', ' ')}")
     table.add_column(by.replace("gpu_type", "GPU type"), overflow="fold", min_width=8)
     times = ("JCT\nmean", "JCT\nmedian", "JCT\n99th", "queueing\nmean")
-    for title in ("jobs", *times, "GPU-\nhours", "ρ\nmean"):
+    rows = breakdown(run, by)
+    bill = [name for name in _BILLED if rows and name in rows[0]]
+    for title in ("jobs", *times, "GPU-\nhours", "ρ\nmean", *(_BILLED[name] for name in bill)):
         table.add_column(title, justify="right", no_wrap=True)
-    for row in breakdown(run, by):
-        table.add_row(Text(printable(str(row[by])) or "(none)"), *_breakdown_cells(row))
+    for row in rows:
+        cells = [*_breakdown_cells(row), *(figure(row[name]) for name in bill)]
+        table.add_row(Text(printable(str(row[by])) or "(none)"), *cells)
     return table
+
+
+_BILLED = {"energy_kwh": "kWh", "cost": "cost"}
 
 
 def waiting_table(runs: Sequence[Run]) -> RenderableType:
@@ -112,17 +119,29 @@ def services_table(runs: Sequence[Run]) -> RenderableType:
     return Stack(table, Text(said, style="dim"))
 
 
-def cost_table(runs: Sequence[Run]) -> RenderableType:
-    """What every run cost at the prices that were stated."""
-    table = _table("cost")
+def bill_table(runs: Sequence[Run]) -> RenderableType:
+    """Energy, carbon and, where there are prices, money by recipe: means over its seeds."""
+    table = _table("energy, carbon, cost")
+    groups = [group for group in aggregate(runs) if group.runs[0].account is not None]
+    priced = any(run.cost for run in runs)
+    several = len({group.load for group in groups}) > 1
     table.add_column("recipe", overflow="fold")
-    for title in ("seed", "jobs", "services", "all"):
+    for title in ("energy\nkWh", "of it\nidle", "carbon\nkg", *_MONEY[: 4 * priced]):
         table.add_column(title, justify="right", no_wrap=True)
-    for run in runs:
-        parts = (run.cost["jobs"], run.cost["services"], sum(run.cost.values()))
-        table.add_row(printable(run.recipe), str(run.seed), *(f"{part:,.2f}" for part in parts))
-    said = "The GPUs that jobs, and services with their replicas, held, by the hour of their type."
-    return Stack(table, Text(said, style="dim"))
+    names = ("energy_kwh", "energy_of_idle_kwh", "carbon_kg")
+    paid = ("cost_of_jobs", "cost_of_services", "cost_of_idle", "cost")
+    for group in groups:
+        label = f"{group.label}, load {group.load:g}" if several else group.label
+        cells = [figure(group.mean(name)) for name in names]
+        cells += [f"{group.mean(name):,.2f}" for name in paid if priced]
+        table.add_row(printable(label), *cells)
+    said = dict.fromkeys(
+        line for group in groups for run in group.runs if run.account for line in run.account.said()
+    )
+    return Stack(table, *(Text(printable(line), style="dim") for line in said))
+
+
+_MONEY = ("jobs\npay", "services\npay", "nobody\npays", "cost")
 
 
 def _latency(seconds: float | None) -> str:

@@ -177,9 +177,9 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(
         ("yarn-cs", "helios", "helios-ces", "philly", "ffdl", "ali-mlaas"), _T + "production"
     ),
+    **dict.fromkeys(("gandiva", "muri-s", "muri-l"), _T + "sharing.recipes"),
     **dict.fromkeys(("allox", "dorm"), _T + "programmes.recipes"),
     **dict.fromkeys(("genie", "chronus"), _T + "deadlines.recipes"),
-    **dict.fromkeys(("muri-s", "muri-l"), _T + "sharing"),
 }
 """Name of every recipe for training jobs, and the module that defines it."""
 PLANES: dict[str, dict[str, str]] = {
@@ -429,8 +429,11 @@ def parse(spec: str, *, bounded: bool = True) -> tuple[Recipe, dict[str, Any]]:
             raise BadInput(f"{match[1]} is {variant}", where=f"{match[1]}({key})", mend=mend)
         if key in arguments:
             raise BadInput("it is listed twice", where=f"{found.name}({key})", mend="give it once")
-        where = f"{found.name}({key})"
-        arguments[key] = convert(hints[key], value.strip(), where, bounded=bounded)
+        where, text, default = f"{found.name}({key})", value.strip(), found.parameters[key]
+        if text == written(default, hints[key]):  # also one that no other text means, like never
+            arguments[key] = default
+        else:
+            arguments[key] = convert(hints[key], text, where, bounded=bounded)
     return found, arguments
 
 

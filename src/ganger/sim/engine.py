@@ -187,8 +187,10 @@ class Simulator:
                 self._attempts.halt(action.job)
                 self._began[action.job] = NEVER
                 self._alive[action.job] += SUSPENSION  # what was filed for it is void
+                self._disturbed_by(action.job)
             elif type(action) is Resume:
                 self._attempts.go(action.job, self.now)
+                self._disturbed_by(action.job)
             elif type(action) is Provision:
                 self._provision(action.node, action.verb)
             elif type(action) is Tune:
@@ -200,6 +202,11 @@ class Simulator:
                 self._children.retired.add(action.job)
             elif type(action) is Retire:
                 self._over(action.job, self._attempts.instant)
+
+    def _disturbed_by(self, job: int) -> None:
+        """The speeds of a job that began or ceased to compute, and of those near it."""
+        if self._speeds is not None:
+            self._speeds.refresh([job, *self._speeds.neighbours(job)], self._attempts.instant)
 
     def _resize(self, action: Resize) -> None:
         """By the rescale protocol, where there is one for it; else stop, save, and restart."""

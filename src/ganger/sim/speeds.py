@@ -100,8 +100,8 @@ class Speeds:
     # ------------------------------------------------------------------ neighbours
 
     def neighbours(self, job: int) -> list[int]:
-        """The other jobs whose speed may depend on its being there: those on its nodes where models
-        disturb each other, else those that share GPUs with it."""
+        """The other jobs that compute, or will, and whose speed may depend on its being there:
+        those on its nodes where models disturb each other, else those that share GPUs with it."""
         where = self._attempts.where.get(job, ())
         shared = bool(where) and where[0].share > 0
         if not (shared or self._physics.disturbing):
@@ -113,7 +113,8 @@ class Speeds:
         if not self._physics.disturbing:
             held = self._attempts.where
             near = {other for other in near if _overlap(where, held[other])}
-        return sorted(near)
+        began = self._attempts.began
+        return sorted(other for other in near if began[other] < NEVER)
 
     def _slowdown(self, job: int) -> float:
         """The factor by which those on its nodes make the job's steps longer."""

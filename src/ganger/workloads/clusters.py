@@ -2,11 +2,12 @@
 
 A file (TOML, YAML or JSON by its extension) says `format = "ganger.cluster/1"` and holds `nodes`:
 a list of `count, gpus, gpu_type, cpus` (cores), `memory` (`256GiB`, or MiB), `pool, rack,
-nodes_per_rack, island` (GPUs that are joined closely; 0: all of the node), `labels, name`; and if
-wanted `gpu_types` (`name, memory, watts, price` in USD an hour, `speed`), `tenants` (`name, quota`
-in GPUs, `weight, parent`) and `name`. HiEST's JSON says of `machines[number]` `core_per_socket`,
-`mem_per_socket` and `mem_per_gpu` (GB), `gpu_per_socket` and `gpu_distance`, whose least is an
-island's.
+nodes_per_rack, island` (GPUs that are joined closely; 0: all of the node), `labels, name, watts`
+(beside its GPUs); and if wanted `gpu_types` (`name, memory, watts, idle_watts`, `watts_from`: card,
+measured, assumed or stated, `price` in USD an hour, `speed`), `tenants` (`name, quota` in GPUs,
+`weight, parent`), `name` and `carbon` (g/kWh). HiEST's JSON says of `machines[number]`
+`core_per_socket`, `mem_per_socket` and `mem_per_gpu` (GB), `gpu_per_socket` and `gpu_distance`,
+whose least is an island's.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import re
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -30,7 +31,7 @@ from ganger.workloads.rows import Category, Count, Text, read_delimited
 FORMAT: Final = "ganger.cluster/1"
 _GIB = 1024
 KNOWN_GPUS: Final[dict[str, GpuType]] = {
-    name: GpuType(name, memory * _GIB, watts)
+    name: GpuType(name, memory * _GIB, watts, watts_from="card")
     for name, memory, watts in (
         ("K80", 12, 150.0),  # one of the board's two GPUs
         ("P4", 8, 75.0), ("P40", 24, 250.0), ("P100", 16, 300.0), ("V100", 16, 300.0),
@@ -121,6 +122,7 @@ class _Node(msgspec.Struct, forbid_unknown_fields=True):
     island: int = 0
     labels: list[str] = []
     name: str = ""
+    watts: float | None = None
 
 
 class _Gpu(msgspec.Struct, forbid_unknown_fields=True):
@@ -129,6 +131,8 @@ class _Gpu(msgspec.Struct, forbid_unknown_fields=True):
     watts: float | None = None
     price: float = 0.0
     speed: float = 1.0
+    idle_watts: float | None = None
+    watts_from: Literal["card", "measured", "assumed", "stated"] | None = None
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
@@ -137,6 +141,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     gpu_types: list[_Gpu] = []
     tenants: list[TenantSpec] = []
     name: str = ""
+    carbon: float | None = None
 
 
 def _document(file: TextFile) -> ClusterSpec:
@@ -148,6 +153,7 @@ def _document(file: TextFile) -> ClusterSpec:
         ),
         tuple(document.tenants),
         document.name or file.path.name.split(".")[0],
+        _stated(document.carbon, f"{file.where}: carbon", "give grams of CO2 for a kWh, 0 or more"),
     )
     return describe(spec).check(file.where)
 
@@ -167,19 +173,34 @@ def _node(node: _Node, where: str) -> NodeSpec:
         node.island,
         tuple(node.labels),
         node.name,
+        _stated(node.watts, f"{where}.watts", "give watts of a node beside its GPUs, 0 or more"),
     )
+
+
+def _stated(value: float | None, where: str, mend: str) -> float:
+    """A number that may be left out (-1). Raises BadInput."""
+    if value is None:
+        return -1.0
+    if not 0 <= value < 1e9:
+        raise BadInput(f"{value} is not valid", where=where, mend=mend)
+    return float(value)
 
 
 def _gpu(gpu: _Gpu, where: str) -> GpuType:
     known = KNOWN_GPUS.get(gpu.name, GpuType(gpu.name))
     watts = known.watts if gpu.watts is None else gpu.watts
+    idle = _stated(gpu.idle_watts, f"{where}.idle_watts", "give watts, 0 or more")
+    if idle > watts:
+        what = f"idle_watts = {idle:g} are more than watts = {watts:g}"
+        raise BadInput(what, where=where, mend="state both; watts are those at full load")
+    source = gpu.watts_from or (known.watts_from if gpu.watts is None else "stated")
     for name, value in (("watts", watts), ("price", gpu.price), ("speed", gpu.speed)):
         if not 0 <= value < 1e9 or (name == "speed" and value == 0):
             raise BadInput(f"{name} = {value}", where=where, mend="give a number above 0")
     memory = known.memory
     if gpu.memory is not None:
         memory = parse_memory(gpu.memory, where=f"{where}.memory")
-    return GpuType(gpu.name, memory, watts, gpu.price, gpu.speed)
+    return GpuType(gpu.name, memory, watts, gpu.price, gpu.speed, idle, source)
 
 
 def _openb_nodes(file: TextFile) -> ClusterSpec:
@@ -233,7 +254,11 @@ def _hiest_node(machine: Mapping[str, Any], where: str) -> tuple[NodeSpec, GpuTy
     if len(set(sizes)) != 1:
         raise BadInput("GPUs of several sizes", where=f"{where}: mem_per_gpu", mend=_MACHINES)
     known, size = KNOWN_GPUS["P100"], round(sizes[0] * _GIB)
-    kind = known if size == known.memory else GpuType(f"P100-{sizes[0]:g}GB", size, known.watts)
+    kind = (
+        known
+        if size == known.memory
+        else msgspec.structs.replace(known, name=f"P100-{sizes[0]:g}GB", memory=size)
+    )
     island = _island(machine.get("gpu_distance"), count, f"{where}: gpu_distance")
     cpus, host = round(sum(cores) * WHOLE), round(sum(memory) * _GIB)
     return NodeSpec(1, count, kind.name, cpus, host, island=island), kind

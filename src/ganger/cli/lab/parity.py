@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from ganger.cli import completion
+
 
 @click.command(
     epilog="\b\nExamples:\n  ganger parity --gpus 8 --jobs 100 --runs 5"
@@ -30,6 +32,7 @@ import click
     "--recipe",
     default="",
     metavar="A,B(x=1)",
+    shell_complete=completion.recipes,
     help="Recipes to run, with commas. Default: six of them.",
 )
 @click.option(

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import click
 
+from ganger.cli import completion
 from ganger.recipes.registry import PLANES, Recipe, chosen, find
 from ganger.recipes.registry import recipes as names
 
@@ -30,14 +31,6 @@ def row(recipe: Recipe) -> dict[str, Any]:
         "parameters": recipe.defaults(),
         "values": recipe.values(),
     }
-
-
-def complete_recipe(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Names that go on from what is typed; after a comma, the last one."""
-    done, comma, last = incomplete.rpartition(",")
-    own = {"inner": "tuning", "serving": "serving"}.get(str(param.name))
-    known = [*(names(own) if own else ()), *names()]
-    return [done + comma + name for name in known if name.startswith(last)]
 
 
 EXAMPLES = """\b
@@ -149,7 +142,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
     epilog="\b\nExamples:\n  ganger recipe tiresias\n  ganger recipe tune.asha\n"
     "  ganger recipe clockwork --json"
 )
-@click.argument("name", shell_complete=complete_recipe)
+@click.argument("name", shell_complete=completion.all_recipes)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def recipe(name: str, as_json: bool) -> None:
     """Show recipe NAME: paper, mechanism, parameters, what it needs, what is reconstructed."""
@@ -181,7 +174,8 @@ def recipe(name: str, as_json: bool) -> None:
             if default not in ("", "none", "never"):  # these stand for no value
                 written = f"'{name}({key}={default.replace(' ', '')})'"
                 break
-    click.echo(f"\nFor example:\n  {RUN[find(name).plane].format(written)}")
+    more = RUN_WITH.get(find(name).name, "")
+    click.echo(f"\nFor example:\n  {RUN[find(name).plane].format(written)}{more}")
 
 
 RUN: Final = {
@@ -192,3 +186,5 @@ RUN: Final = {
     "requests": "ganger requests simulate r.csv --models models.toml --fleet T4:4 --recipe {}",
 }
 """By the plane of a recipe, a command that runs it."""
+RUN_WITH: Final = {"scale.asked": " --router swayam"}
+"""What else the command of a recipe needs: the router that asks for replicas."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ganger.cli.lab.recipes import complete_recipe
+from ganger.cli import completion
 from ganger.cli.lab.simulate import missing_cluster, parse_seeds
 from ganger.cli.options import load_with_options, profiles_option, trace_options
 from ganger.cli.progress import Bar
@@ -50,13 +50,13 @@ fifo); 2 wrong input.
 @click.option(
     "--current",
     metavar="RECIPE",
-    shell_complete=complete_recipe,
+    shell_complete=completion.recipes,
     help="The recipe in use, which the others are compared with. Default: fifo.",
 )
 @click.option(
     "--recipes",
     metavar="LIST",
-    shell_complete=complete_recipe,
+    shell_complete=completion.recipes,
     help="Recipes to try. Default: those that suit the trace, the cluster and --knows.",
 )
 @click.option(

@@ -40,6 +40,11 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
             is_flag=True,
             help="Also add up why jobs waited, and for how long: a table here and in the report.",
         ),
+        click.option(
+            "--bill",
+            is_flag=True,
+            help="Also print energy, carbon and cost by recipe, and where the figures come from.",
+        ),
         click.option("--report", type=target, help="Write an HTML report here."),
         click.option("--per-job", type=target, help=per_job),
         click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores)."),
@@ -136,9 +141,9 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
         from rich.console import Console
 
         from ganger.lab.tables import (
+            bill_table,
             breakdown_table,
             comparison,
-            cost_table,
             services_table,
             waiting_table,
         )
@@ -149,8 +154,8 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
             console.print(breakdown_table(run, options["by"]))
         if any(run.services for run in runs):
             console.print(services_table(runs))
-        if any(run.cost for run in runs):
-            console.print(cost_table(runs))
+        if options["bill"] or any(run.cost for run in runs):
+            console.print(bill_table(runs))
         if options["why"]:
             console.print(waiting_table(runs))
     if options["report"] is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ganger.cli.lab.recipes import complete_recipe
+from ganger.cli import completion
 from ganger.cli.lab.shown_runs import log_one, output_options, run_and_show
 from ganger.cli.options import load_with_options, profiles_option, trace_options
 from ganger.core.errors import BadInput
@@ -54,14 +54,14 @@ Examples:
     "recipe",
     default="fifo",
     show_default=True,
-    shell_complete=complete_recipe,
+    shell_complete=completion.recipes,
     help="Recipes, comma separated; parameters in parentheses; or FILE.py:Class.",
 )
 @click.option(
     "--inner",
     default="fifo",
     show_default=True,
-    shell_complete=complete_recipe,
+    shell_complete=completion.inner_recipes,
     metavar="RECIPE",
     help="The recipe that divides what a job of kind `tune` holds among"
     " the jobs that name it as their parent.",
@@ -69,7 +69,7 @@ Examples:
 @click.option(
     "--serving",
     default="",
-    shell_complete=complete_recipe,
+    shell_complete=completion.serving_recipes,
     metavar="RECIPE",
     help="The recipe for jobs of kind `serve`. It is asked first, and the other recipe"
     " divides what is left. Default: one recipe for all.",
@@ -102,6 +102,7 @@ Examples:
     "--router",
     default="serve.triton",
     show_default=True,
+    shell_complete=completion.routers,
     metavar="RECIPE",
     help="The recipe that batches --requests.",
 )
@@ -196,6 +197,12 @@ Examples:
     metavar="TIME",
     show_default=True,
     help="When a node fails, its jobs keep the work up to the last multiple of TIME; 0s: none.",
+)
+@click.option(
+    "--carbon",
+    type=click.FloatRange(0, 1e6),
+    metavar="G_PER_KWH",
+    help="Grams of CO2 for a kWh. Default: what the cluster file says, else the world's mean.",
 )
 @click.option(
     "--log",
@@ -306,6 +313,7 @@ def simulate_jobs(trace: Path, cluster: str | None, recipe: str, options: dict[s
         window=_window(options["window"]),
         why=options["why"],
         prices=options.get("prices", {}),
+        carbon=-1.0 if options["carbon"] is None else options["carbon"],
     )
     names = split_specs(recipe)
     if not names:
@@ -372,7 +380,11 @@ def _traffic(options: dict[str, Any]) -> Any:
     make_router(options["router"])
     slo = NEVER if options["slo"] is None else parse_duration(options["slo"], where="--slo")
     return Traffic(
-        load_requests(options["requests"]), read_models(options["models"]), options["router"], slo
+        load_requests(options["requests"]),
+        read_models(options["models"]),
+        options["router"],
+        slo,
+        watch=options["report"] is not None,
     )
 
 

@@ -101,9 +101,16 @@ def policy_show(as_json: bool) -> None:
     "--inner",
     default=None,
     metavar="RECIPE",
+    shell_complete=completion.inner_recipes,
     help="The recipe for trials inside what their search holds; or none.",
 )
-@click.option("--serving", default=None, metavar="RECIPE", help="The recipe for services; or none.")
+@click.option(
+    "--serving",
+    default=None,
+    metavar="RECIPE",
+    shell_complete=completion.serving_recipes,
+    help="The recipe for services; or none.",
+)
 @click.option("--dry-run", is_flag=True, help="Only print what the first plan would do.")
 @_json
 def policy_set(

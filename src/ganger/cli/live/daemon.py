@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from ganger.cli import completion
 from ganger.cli.text import clock, print_json
 from ganger.cli.words import KNOWS, SPAN
 from ganger.client.answers import Status
@@ -38,12 +39,16 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     "NVML finds.",
 )
 @click.option(
-    "--recipe", default="", help="The recipe that decides. Default: as before, or backfill."
+    "--recipe",
+    default="",
+    shell_complete=completion.recipes,
+    help="The recipe that decides. Default: as before, or backfill.",
 )
 @click.option(
     "--inner",
     default="",
     metavar="RECIPE",
+    shell_complete=completion.inner_recipes,
     help="The recipe that decides which trials run on what a job of kind tune holds, "
     "like tune.sha; or none. Default: as before.",
 )
@@ -51,6 +56,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     "--serving",
     default="",
     metavar="RECIPE",
+    shell_complete=completion.serving_recipes,
     help="The recipe that decides how many replicas jobs of kind serve have, like "
     "scale.threshold; or none. Default: as before.",
 )

@@ -19,37 +19,48 @@ from ganger.core.plan import (
     Plan,
     Reason,
     Resize,
+    Resume,
     Retire,
     Start,
     Stop,
+    Suspend,
 )
 from ganger.core.spec import Shape
-from ganger.core.state.jobs import Jobs
+from ganger.core.state.jobs import Jobs, Phase
 from ganger.core.units import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence, Set
 
 
 _NOTHING: dict[int, Placement] = {}
+_RESTORED, _TURNED = "goes on", "suspended or resumed"
+"""Why a step of the draft leaves a job where it was."""
 
 
 _Step: TypeAlias = tuple[int, Placement | None, Placement | None, str, Ledger]
 """One thing drawn: job, placement (None: stop what holds `held`; otherwise run there), held, why,
 and the books. A bare tuple, since one is made for every start."""
+_RUNNING, _SUSPENDED = int(Phase.RUNNING), int(Phase.SUSPENDED)
 
 
 class Draft:
     """A plan being drawn. Jobs that it does not touch keep what they have."""
 
-    def __init__(self, jobs: Jobs, ledger: Ledger, inner: dict[int, Ledger]) -> None:
-        self._ledger, self._inner = ledger, inner
+    def __init__(
+        self,
+        jobs: Jobs,
+        ledger: Ledger,
+        inner: dict[int, Ledger],
+        resumable: Set[int] = frozenset(),
+    ) -> None:
+        self._ledger, self._inner, self._resumable = ledger, inner, resumable
         self.bind(jobs)
         self.steps: list[_Step] = []
         """What was drawn, in order: as many as `Ledger.trail` holds in all books."""
         self._stops = False
         self._slept: set[int] = set()
-        """Jobs that were asleep when this draft stopped them."""
+        """Jobs that were asleep when this draft first touched them, or fell asleep in it."""
         self._others: list[AnyAction] = []
         self._with: dict[int, list[tuple[int, Placement]]] = {}
         """By parent that was stopped: what each of its children held that went with it."""
@@ -61,6 +72,7 @@ class Draft:
         """Take hold of the columns' cells; again whenever the table grew."""
         self._within, self._attempt = jobs.cells("within"), jobs.cells("attempt")
         self._shape, self._shapes = jobs.cells("shape"), jobs.shapes.values
+        self._phase = jobs.cells("phase")
 
     def ledger_of(self, job: int) -> Ledger | None:
         """The books that `job` is placed in: the cluster's, or its running parent's grant."""
@@ -122,8 +134,8 @@ class Draft:
         """Let a job that this draft stopped go on where it was, and those in its grant."""
         ledger = self.ledger_of(job)
         assert ledger is not None, "the parent of this job is not running"
-        ledger.regain(job, self.shape(job), placement, asleep=job in self._slept)
-        self.steps.append((job, placement, None, "", ledger))
+        ledger.regain(job, self.shape(job), placement, asleep=self._left_asleep(job, ledger))
+        self.steps.append((job, placement, None, _RESTORED, ledger))
         for child, held in self._with.pop(job, ()):
             self.restore(child, held)
 
@@ -149,8 +161,45 @@ class Draft:
         they are, the first to come first."""
         books = Ledger(self._ledger.nodes, rooms(self.shape(parent), placement))
         known = self._inner.get(parent)
-        asleep = self._slept | known.asleep if known is not None else self._slept
+        asleep = {
+            job
+            for job in held
+            if known is not None and (job in known.asleep or self._left_asleep(job, known))
+        }
         return books.take_over({job: (self.shape(job), held[job]) for job in held}, asleep)
+
+    def _left_asleep(self, job: int, ledger: Ledger) -> bool:
+        """Whether `job` was asleep when this draft last stopped it."""
+        return job in self._slept and ledger.left_asleep(job)
+
+    def suspend(self, job: int) -> None:
+        """Freeze a job that runs and says how much memory it keeps: that stays its own, and others
+        may compute where it did until it is resumed. Raises InvariantError for any other."""
+        ledger = self.ledger_of(job)
+        if ledger is None or self._phase[job] != _RUNNING or job in self._inner:
+            raise InvariantError(f"job {job} is not one that runs alone, and so is not suspended")
+        ledger.doze(job)
+        self._slept.add(job)
+        placement = ledger.holds[job][1]
+        self.steps.append((job, placement, placement, _TURNED, ledger))
+
+    def resume(self, job: int) -> bool:
+        """Let a suspended job that is one of `view.resumable` compute again where it is. False,
+        and nothing changed, if it is none of them, or if somebody else computes there or has yet
+        to let go of it."""
+        ledger = self.ledger_of(job)
+        if ledger is None or job not in ledger.asleep:
+            return False
+        if self._phase[job] == _SUSPENDED and job not in self._resumable:
+            return False
+        shape, placement = ledger.holds[job]
+        if any(not ledger.up[slot.node] for slot in placement) or ledger.waits(placement, shape):
+            return False
+        if not ledger.wake(job):
+            return False
+        self._slept.add(job)
+        self.steps.append((job, placement, placement, _TURNED, ledger))
+        return True
 
     def retire(self, job: int) -> None:
         """The job is wanted no more: it is over as soon as it has let go of what it holds."""
@@ -165,8 +214,8 @@ class Draft:
         self.stop(job, PAUSED)
 
     def act(self, action: AnyAction) -> None:
-        """Add an action that moves no devices: Suspend, Resume, Tune, Provision, Spawn, Route or
-        AskAt."""
+        """Add an action that moves no devices: Tune, Provision, Spawn, Route, AskAt; Suspend of a
+        job that keeps its devices, and its Resume."""
         self._others.append(action)
 
     def add_missing(self, actions: Iterable[AnyAction]) -> None:
@@ -199,7 +248,7 @@ class Draft:
     def _actions(self) -> list[AnyAction]:
         """The net effect: stops first, then resizes, then starts, each in the order drawn."""
         steps = self.steps
-        if not self._stops:
+        if not self._stops and not self._slept:
             return [self._start(step) for step in steps]
         self.freed = {}
         last: dict[int, _Step] = {}
@@ -208,6 +257,7 @@ class Draft:
             first.setdefault(step[0], step)
             last[step[0]] = step
         stops: list[AnyAction] = []
+        sleeps: list[AnyAction] = []
         resizes: list[AnyAction] = []
         starts: list[AnyAction] = []
         for job, step in last.items():
@@ -222,11 +272,32 @@ class Draft:
                     stops.append(Retire(job))
             elif held is None:
                 starts.append(self._start(step))
-            elif placement != held or (job in self._slept and job not in ledger.asleep):
+            elif placement != held or (self._slept and self._is_new(step)):
+                if job in ledger.asleep:
+                    raise InvariantError(f"job {job} begins anew, and so is not suspended")
                 self.freed[job] = held
                 waits = self._waits(ledger, job, placement)
                 resizes.append(Resize(job, attempt + 1, placement, waits))
-        return stops + resizes + starts
+            elif self._slept and job in self._slept:
+                turned = self._turned(job, ledger)
+                if turned is not None:
+                    (sleeps if isinstance(turned, Suspend) else starts).append(turned)
+        return stops + sleeps + resizes + starts
+
+    def _is_new(self, step: _Step) -> bool:
+        """Whether `step`, the last one of a job that keeps its place, begins a new attempt there:
+        one that was asleep was stopped, and started again."""
+        job, _, _, why, _ = step
+        return not why and job in self._slept and self._phase[job] == _SUSPENDED
+
+    def _turned(self, job: int, ledger: Ledger) -> Suspend | Resume | None:
+        """What has become of a job that keeps its place and its attempt."""
+        if job in ledger.asleep:
+            if self._phase[job] == _RUNNING:
+                return Suspend(job, self._attempt[job], yields=True)
+        elif self._phase[job] == _SUSPENDED:
+            return Resume(job, self._attempt[job])
+        return None
 
     def _start(self, step: _Step) -> Start:
         job, placement, _, _, ledger = step
@@ -275,11 +346,20 @@ class Draft:
                     left.append(Stop(child, self._attempt[child], "parent"))
             elif isinstance(action, Resize):
                 freed[action.job] = self._vacate(action.job, "preempted")
+            elif isinstance(action, Suspend) and action.yields:
+                self.suspend(action.job)
         for action in plan.actions:
             if isinstance(action, Start | Resize):
                 self._take(action.job, action.placement)
+            elif isinstance(action, Resume) and not self._resumes(action.job):
+                raise InvariantError(f"{action} on a job whose compute is taken")
         plan.actions = left + plan.actions
         return freed
+
+    def _resumes(self, job: int) -> bool:
+        """Whether a suspended job can go on; one that kept its devices can."""
+        ledger = self.ledger_of(job)
+        return ledger is not None and (job not in ledger.asleep or self.resume(job))
 
     def refuse_other_changes(self) -> None:
         """Undo what changed the books by other ways than this draft, and raise InvariantError."""

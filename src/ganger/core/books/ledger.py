@@ -31,10 +31,12 @@ class Did(Enum):
     LEFT = "gave, and is to be waited for"
     LEFT_ASLEEP = "left, which was asleep"
     REGAINED_ASLEEP = "regained, and sleeps on"
+    DOZED = "fell asleep"
+    WOKE = "woke"
 
 
 # Looking an enum's member up costs more than what is done with it.
-_TOOK, _REGAINED, _GAVE, _LEFT, _LEFT_ASLEEP, _REGAINED_ASLEEP = Did
+_TOOK, _REGAINED, _GAVE, _LEFT, _LEFT_ASLEEP, _REGAINED_ASLEEP, _DOZED, _WOKE = Did
 
 
 def may_doze(shape: Shape) -> bool:
@@ -117,23 +119,21 @@ class Ledger(Occupancy):
             self._vacate(shape, placement)
 
     def doze(self, job: int) -> None:
-        """`job` keeps its memory, of devices and host; others may compute where it did: a fact,
-        which is not undone. Raises InvariantError if it holds nothing that it could yield."""
-        self._refuse_policies()
+        """`job` keeps its memory, of devices and host; others may compute where it did. Raises
+        InvariantError if it holds nothing that it could yield."""
         shape, placement = self.holds.get(job, (None, ()))
         if shape is None or job in self.asleep or not may_doze(shape):
             raise InvariantError(f"job {job} yields no compute")
         self._vacate(shape, placement)
         self._hold_memory(shape, placement, hold=True)
         self.asleep.add(job)
+        self.trail.append((job, None, _DOZED))
 
     def wake(self, job: int) -> bool:
-        """`job`, which is asleep, has its compute again, also on a node that takes no others: a
-        fact, which is not undone. Whether it was free; otherwise nothing changes."""
-        self._refuse_policies()
+        """`job`, which is asleep, has its compute again, also on a node that takes no others.
+        Whether it was free; otherwise nothing changes."""
         shape, placement = self.holds[job]
-        cells = [self.cell_of[slot.node] for slot in placement]
-        returned = [(cell, cell.returned) for cell in cells]
+        returned = self._returned(placement)
         self._hold_memory(shape, placement, hold=False)
         try:
             self._occupy(shape, placement)
@@ -141,10 +141,15 @@ class Ledger(Occupancy):
             self._hold_memory(shape, placement, hold=True)
             return False
         finally:  # nothing was given back to others
-            for cell, before in returned:
-                cell.returned = before
+            self._set_returned(returned)
         self.asleep.remove(job)
+        self.trail.append((job, None, _WOKE))
         return True
+
+    def left_asleep(self, job: int) -> bool:
+        """Whether `job` was asleep when it was last told to leave, which can still be undone."""
+        last = next((did for who, _, did in reversed(self.trail) if who == job), None)
+        return last is _LEFT_ASLEEP
 
     def take_over(self, held: Mapping[int, tuple[Shape, Placement]], asleep: Set[int]) -> list[int]:
         """Give these jobs what they hold, to those in `asleep` the memory of it; who got it,
@@ -172,9 +177,12 @@ class Ledger(Occupancy):
         return len(self.trail)
 
     def rollback(self, mark: int) -> None:
-        """Undo every take, give and regain since `mark`."""
+        """Undo every step since `mark`."""
         while len(self.trail) > mark:
             job, gave, did = self.trail.pop()
+            if did is _DOZED or did is _WOKE:
+                self._turn_back(job, did)
+                continue
             if gave is None:  # a take, or a regain
                 shape, placement = self.holds.pop(job)
                 if did is _REGAINED_ASLEEP:
@@ -194,6 +202,26 @@ class Ledger(Occupancy):
             self._occupy(shape, placement)
             self._never_returned(before)
             self.holds[job] = gave
+
+    def _turn_back(self, job: int, did: Did) -> None:
+        """Undo that `job` fell asleep, or that it woke."""
+        shape, placement = self.holds[job]
+        if did is _DOZED:
+            self._forget_asleep(job, shape, placement)
+            self._occupy(shape, placement)
+        else:
+            self._vacate(shape, placement)
+            self.lay_down(job, shape, placement)
+
+    def _returned(self, placement: Placement) -> list[tuple[Cell, int]]:
+        """What has been given back in the cells of `placement`."""
+        return [(cell, cell.returned) for cell in [self.cell_of[slot.node] for slot in placement]]
+
+    @staticmethod
+    def _set_returned(before: list[tuple[Cell, int]]) -> None:
+        """What was given back since `before` does not count."""
+        for cell, returned in before:
+            cell.returned = returned
 
     def settle(self) -> None:
         """Forget how to undo: all that was done stands."""
@@ -250,16 +278,14 @@ class Ledger(Occupancy):
                 if slot.devices & ~self.free_mask[slot.node] or not self.up[slot.node]:
                     return False
             return True
-        mark, cells = self.mark(), {self.cell_of[slot.node] for slot in placement}
-        returned = [(cell, cell.returned) for cell in cells]
+        mark, returned = self.mark(), self._returned(placement)
         try:
             self.take(-1, shape, placement)
         except InvariantError:
             return False
         finally:
             self.rollback(mark)
-            for cell, before in returned:
-                cell.returned = before
+            self._set_returned(returned)
         return True
 
     def switch(self, node: int, *, up: bool) -> None:

@@ -71,12 +71,14 @@ class Occupancy(Capacity):
         cpus, memory = needs.cpus * slot.workers, needs.memory * slot.workers
         if self.free_cpus[node] < cpus or self.free_memory[node] < memory:
             return False
+        if needs.gpu_memory > self.gpu_memory_limit:
+            return False
         share, shared = share_of(needs, slot), devices
         if share == WHOLE:  # what is not free may be had over the memory of somebody who is asleep
             shared = devices & ~self.free_mask[node] if needs.gpu_memory else 0
         turned = 0
         if shared:
-            size = self.nodes.type_specs[self.nodes.gpu_type[node]].memory
+            size = self.device_memory(node)
             for device in members(shared):
                 used, filled = self.shared[node].get(device, (WHOLE if share == WHOLE else 0, 0))
                 if used + share > WHOLE or filled + needs.gpu_memory > size:

@@ -174,7 +174,7 @@ class RoleSearch(Stock):
         nobody computes and where there is as much memory left as `needs` states."""
         mask = self.free_mask[node]
         if needs.gpu_memory and self.cell_of[node].dozing:
-            size = self.nodes.type_specs[self.nodes.gpu_type[node]].memory
+            size = self.device_memory(node)
             for device, (used, filled) in self.shared[node].items():
                 if not used and filled + needs.gpu_memory <= size:
                     mask |= 1 << device
@@ -182,7 +182,7 @@ class RoleSearch(Stock):
 
     def _shareable(self, node: int, needs: Needs, taken: int) -> list[int]:
         """Devices of `node` that can take one share of `needs`, the fullest first."""
-        memory = self.nodes.type_specs[self.nodes.gpu_type[node]].memory
+        memory = self.device_memory(node)
         partly = sorted(
             (WHOLE - used, device)
             for device, (used, used_memory) in self.shared[node].items()

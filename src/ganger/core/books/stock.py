@@ -19,7 +19,7 @@ from ganger.core.books.bits import members
 from ganger.core.plan import Placement, Slot
 from ganger.core.spec import Locality, Needs, Shape
 from ganger.core.state.cluster import Nodes
-from ganger.core.units import WHOLE
+from ganger.core.units import NEVER, WHOLE
 
 
 class Fit(IntEnum):
@@ -111,12 +111,15 @@ class Known(NamedTuple):
 
 class Room(NamedTuple):
     """What a grant has on one node: whole devices (a mask), thousandths of a core, MiB of the host;
-    `parts`: of devices that others use too, by device, (thousandths, MiB of its memory)."""
+    `parts`: of devices that others use too, by device, (thousandths, MiB of its memory);
+    `gpu_memory`: MiB that its holder stated for each whole device, the least of its roles; 0: none
+    stated, so that all of the memory is the grant's."""
 
     devices: int = 0
     cpus: int = 0
     memory: int = 0
     parts: Mapping[int, tuple[int, int]] = MappingProxyType({})
+    gpu_memory: int = 0
 
 
 def share_of(needs: Needs, slot: Slot) -> int:
@@ -130,8 +133,11 @@ def rooms(shape: Shape, placement: Placement) -> dict[int, Room]:
     for slot in placement:
         needs, room = shape.roles[slot.role].needs, by_node.get(slot.node, Room())
         share, whole, parts = share_of(needs, slot), room.devices, dict(room.parts)
+        stated = room.gpu_memory
         if share == WHOLE:
             whole |= slot.devices
+            if slot.devices and needs.gpu_memory:
+                stated = min(stated or needs.gpu_memory, needs.gpu_memory)
         else:
             for device in members(slot.devices):
                 thousandths, memory = parts.get(device, (0, 0))
@@ -141,6 +147,7 @@ def rooms(shape: Shape, placement: Placement) -> dict[int, Room]:
             room.cpus + needs.cpus * slot.workers,
             room.memory + needs.memory * slot.workers,
             parts,
+            stated,
         )
     return by_node
 
@@ -169,6 +176,9 @@ class Stock:
         self.up = [within is None or node in within for node in range(count)]
         self.shared: list[dict[int, tuple[int, int]]] = [{} for _ in range(count)]
         """Per node: device to (thousandths in use, MiB in use), for devices held in shares."""
+        self.gpu_memory_limit = NEVER
+        """MiB of each device that jobs may use: fewer than it has in a grant whose holder stated
+        how many, since the others may be those of a suspended job."""
         if within is not None:
             self._limit(within)
         self._known: dict[int, Known] = {}
@@ -178,12 +188,18 @@ class Stock:
     def _limit(self, within: Mapping[int, Room]) -> None:
         """CPUs, host memory and parts of devices are a grant's: what it lacks counts as in use."""
         none, nodes = Room(), self.nodes
+        stated = [room.gpu_memory for room in within.values() if room.gpu_memory]
+        self.gpu_memory_limit = min(stated, default=NEVER)
         for node in range(nodes.n):
             room = within.get(node, none)
             self.free_cpus[node], self.free_memory[node] = room.cpus, room.memory
             for device, (share, memory) in room.parts.items():
-                size = nodes.type_specs[nodes.gpu_type[node]].memory
-                self.shared[node][device] = WHOLE - share, size - memory
+                self.shared[node][device] = WHOLE - share, self.device_memory(node) - memory
+
+    def device_memory(self, node: int) -> int:
+        """MiB of each device of `node` that jobs may use."""
+        size: int = self.nodes.type_specs[self.nodes.gpu_type[node]].memory
+        return min(size, self.gpu_memory_limit)
 
     def _make_cells(self) -> None:
         nodes, found = self.nodes, dict[tuple[int, int], Cell]()
@@ -274,9 +290,9 @@ class Stock:
         """Whether a worker of each role would fit on some node of `cell`, were that empty."""
         all_of, able = self.nodes, self._with_labels(cell, shape)
         nodes = [node for node, there in zip(cell.nodes, able.tolist(), strict=True) if there]
-        memory = all_of.type_specs[all_of.gpu_type[cell.nodes[0]]].memory
+        memory, limit = self.device_memory(cell.nodes[0]), self.gpu_memory_limit
         return all(
-            (needs.share == WHOLE or needs.gpu_memory <= memory)
+            needs.gpu_memory <= (limit if needs.share == WHOLE else memory)
             and any(
                 needs.gpus <= self.full[node].bit_count() + len(self._parts(node))
                 and needs.cpus <= all_of.cpus[node]

@@ -184,7 +184,9 @@ class Known(Struct, frozen=True):
     type, accuracy (nan: not known), segment borders as shares of its time; `beside`: like latency,
     how many times longer a batch takes with 1, 2, ... others on the device (the last for more);
     `tokens`: of a token model, what steps take, by type of device, and then `latencies` are of
-    whole requests of usual lengths; `cache_bytes`: of the cache for each token."""
+    whole requests of usual lengths; `cache_bytes`: of the cache for each token;
+    `layers`: identities of the segments, "" for one that is like no other: models that begin with
+    the same ones can run those together."""
 
     name: str
     latencies: Mapping[tuple[str, float], Latencies]
@@ -195,6 +197,12 @@ class Known(Struct, frozen=True):
     beside: Mapping[tuple[str, float], tuple[float, ...]] = {}
     tokens: Mapping[str, Times] = {}
     cache_bytes: int = 0
+    layers: tuple[str, ...] = ()
+
+    def part(self, first: int, last: int) -> float:
+        """The part of its time that it takes from a segment on to another (0: to its end)."""
+        borders = (0.0, *self.borders, 1.0)
+        return borders[last or len(borders) - 1] - borders[first]
 
 
 class Stage(Struct, frozen=True):

@@ -20,7 +20,7 @@ class Families(Reducer):
     def __init__(self, nodes: Nodes, declared: Declared) -> None:
         super().__init__(nodes, declared)
         self._fits: dict[int, JobSpec] = {}
-        """By parent the last child that was asked for, which it can hold."""
+        """By parent that is not over the last child that was asked for, which it can hold."""
         self._on |= {Evaluated: self._evaluated, Served: self._served_window, Unable: self._unable}
         self._do |= {
             Tune: self._tune,
@@ -90,6 +90,10 @@ class Families(Reducer):
         if not 0 < action.n <= asked <= SPAWNED_MAX:
             raise InvariantError(f"{asked} children of job {parent} are asked for at once")
         spawning[parent] = asked
+
+    def _forget_family(self, parent: int) -> None:
+        super()._forget_family(parent)
+        self._fits.pop(parent, None)
 
     def _retire(self, action: Retire) -> None:
         job, phase = action.job, self._phase[action.job]

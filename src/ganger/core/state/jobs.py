@@ -213,7 +213,13 @@ def refuse_unfit_child(child: JobSpec, parent: JobSpec) -> None:
         )
 
 
-_PARTS: Final = {"GPUs": WHOLE, "CPUs": 1000, "MiB of host memory": 1, "MiB of GPU memory": 1}
+_PARTS: Final = {
+    "GPUs": WHOLE,
+    "CPUs": 1000,
+    "MiB of host memory": 1,
+    "MiB of GPU memory": 1,
+    "MiB of GPU memory on one GPU": 1,
+}
 
 
 def _beyond(child: Shape, parent: Shape) -> list[tuple[str, float, float]]:
@@ -229,17 +235,20 @@ def _beyond(child: Shape, parent: Shape) -> list[tuple[str, float, float]]:
 def _total(shape: Shape, end: int) -> dict[str, float]:
     """All that a job of `shape` takes at the least (`end` 0) or the most (1) of its sizes, in
     `_PARTS` of the unit: thousandths add up without rounding. With a whole GPU comes as much of its
-    memory as there is."""
+    memory as is stated, or else as there is."""
     total = dict.fromkeys(_PARTS, 0.0)
+    all_of, of_one = "MiB of GPU memory", "MiB of GPU memory on one GPU"
     for role in shape.roles:
         size, needs = role.range[end], role.needs
         total["GPUs"] += size * needs.gpus * needs.share
         total["CPUs"] += size * needs.cpus
         total["MiB of host memory"] += size * needs.memory
-        if needs.share < WHOLE:
-            total["MiB of GPU memory"] += size * needs.gpu_memory
-        elif needs.gpus and end:
-            total["MiB of GPU memory"] = math.inf
+        whole = needs.share == WHOLE
+        memory = math.inf if end and whole and not needs.gpu_memory else float(needs.gpu_memory)
+        if size and needs.gpus:
+            total[all_of] += size * needs.gpus * memory
+            at_once = math.inf if end and not whole else memory  # parts of several roles may meet
+            total[of_one] = max(total[of_one], at_once)
     return total
 
 

@@ -136,7 +136,8 @@ def restore(
 
 def forget(snapshot: Snapshot) -> Snapshot:
     """The same state for another policy: it is asked at once, and remembers nothing. What the one
-    before has set aside waits for devices again."""
+    before has set aside waits for devices again; what it has suspended goes on as soon as nobody
+    computes there."""
     columns = dict(snapshot.columns)
     phase = np.frombuffer(columns["phase"], np.int8).copy()
     phase[[job for job in snapshot.paused if job not in snapshot.on_hold]] = Phase.PENDING
@@ -149,6 +150,7 @@ def forget(snapshot: Snapshot) -> Snapshot:
         columns=columns,
         paused=[],
         pausing=[],
+        resuming=sorted({*snapshot.resuming, *snapshot.resumable}),
     )
 
 

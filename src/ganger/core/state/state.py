@@ -43,6 +43,7 @@ class Standing(msgspec.Struct, kw_only=True):
     asleep: list[int] = []
     """Those of `holds` that hold memory only."""
     resuming: list[int] = []
+    resumable: list[int] = []
 
 
 class State:
@@ -70,6 +71,8 @@ class State:
         self._paused: set[int] = set()
         self._resuming: set[int] = set()
         """Jobs that people want to go on, and whose compute others have."""
+        self._resumable: set[int] = set()
+        """Jobs that have yielded their compute and that the policy may resume."""
         self.facts = Facts()
         self.settings = Settings()
         self.usable = Usable(self.ledger)
@@ -129,6 +132,11 @@ class State:
         """Jobs that a policy has set aside; they keep their work and hold nothing."""
         return self._paused
 
+    @property
+    def resuming(self) -> Set[int]:
+        """Suspended jobs that were told to resume, and whose compute others still have."""
+        return self._resuming
+
     def barred(self, node: int) -> str:
         """Why nothing starts on a node: `down`, `drained`, or ""."""
         return self.usable.barred(node)
@@ -169,6 +177,7 @@ class State:
             retiring=sorted(self._retiring),
             pausing=sorted(self._pausing),
             resuming=sorted(self._resuming),
+            resumable=sorted(self._resumable),
             paused=sorted(self._paused),
             trials=trials,
             services=services,
@@ -192,6 +201,7 @@ class State:
         self._retiring.update(standing.retiring)
         self._pausing.update(standing.pausing)
         self._resuming.update(standing.resuming)
+        self._resumable.update(standing.resumable)
         self._paused.update(standing.paused)
         for job in standing.paused:
             if job not in self._on_hold:

@@ -113,6 +113,8 @@ class Transitions(State):
 
     def _let_go(self, job: int) -> None:
         """The present attempt's devices are free."""
+        if self._resumable:
+            self._resumable.discard(job)
         scope = self._top if self._within[job] < 0 else self._scope_of(job)
         if self._letting_go and self._phase[job] == STOPPING:
             self._gone(job, self._letting_go.pop((job, self._attempt[job])))
@@ -252,15 +254,18 @@ class Transitions(State):
             ledger.doze(job)
             ledger.settle()
         self._at_once(Suspend(job, self._attempt[job], yields))
+        self._resumable.discard(job)
         return CAPACITY_FREED if yields else 0
 
     def _resume_soon(self, job: int) -> None:
-        """A person wants a suspended job to go on: now, or as soon as its compute is free."""
+        """A person wants a suspended job to go on: now, or as soon as its compute is free. One
+        that the policy has suspended goes on when the policy says so."""
         ledger = self._scope_of(job).ledger
         if job not in ledger.asleep:
             self._at_once(Resume(job, self._attempt[job]))
-        else:
+        elif job not in self._resumable:
             self._resuming.add(job)
+            self._resumable.add(job)
 
     def _resume_who_can(self) -> None:
         """Jobs that people want to go on get their compute as soon as nobody computes there, the
@@ -281,8 +286,10 @@ class Transitions(State):
                 self._at_once(Resume(job, self._attempt[job]))
 
     def _stay_suspended(self, job: int) -> int:
-        """A person takes back that a job is to be resumed: it yields again what it was given."""
+        """A person wants a suspended job to stay so, whatever the policy says; if it was to be
+        resumed, it yields again what it was given."""
         ledger = self._scope_of(job).ledger
+        self._resumable.discard(job)
         if job not in self._resuming:
             return 0
         self._resuming.discard(job)
@@ -318,7 +325,10 @@ class Transitions(State):
         self._phase[job] = STARTING
         self._attempt[job] = action.attempt
         self._held_since[job] = self.now
-        self._size[job] = size = gpus(action.placement)
+        size = 0
+        for slot in action.placement:  # as `gpus`, without the call, which every start would pay
+            size += slot.devices.bit_count()
+        self._size[job] = size
         if not size and not action.placement and self._kind[job] != _SERVE:
             raise InvariantError(f"{action}: only a service holds nothing itself")
         if self._kind[job] == _TUNE:
@@ -344,6 +354,8 @@ class Transitions(State):
 
     def _leave(self, job: int) -> None:
         """The present attempt is told to go: its devices can be planned with."""
+        if self._resumable:
+            self._resumable.discard(job)
         self._letting_go[job, self._attempt[job]] = self._freed[job]
 
     def _resize(self, action: Resize) -> None:
@@ -361,10 +373,11 @@ class Transitions(State):
         if self._phase[job] != RUNNING or action.attempt != self._attempt[job]:
             raise InvariantError(f"{action} on a job that is {Phase(self._phase[job]).name}")
         if action.yields and job not in self._scope_of(job).ledger.asleep:
-            raise InvariantError(f"{action}: only a person's order makes a job yield its compute")
+            raise InvariantError(f"{action}, and the books say that it computes")
         self._accrue(job)
         self._phase[job] = SUSPENDED
         if action.yields:
+            self._resumable.add(job)
             self._held[job] += (self.now - self._held_since[job]) * self._size[job]
             self._size[job] = 0
 
@@ -377,6 +390,8 @@ class Transitions(State):
             raise InvariantError(f"{action} on a job whose compute is taken")
         self._phase[job] = RUNNING
         self._began[job] = self._since[job] = self.now
+        if self._resumable:
+            self._resumable.discard(job)
         if not self._size[job]:  # it had yielded
             self._size[job] = gpus(ledger.holds[job][1])
             self._held_since[job] = self.now

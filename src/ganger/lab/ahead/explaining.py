@@ -22,7 +22,7 @@ from ganger.client.states import state_of
 from ganger.core.books.empty import EmptyCluster
 from ganger.core.books.ledger import Ledger
 from ganger.core.kernel import Kernel
-from ganger.core.plan import Plan, Reason
+from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.protocols import Policy
 from ganger.core.spec import Shape
 from ganger.core.state.jobs import Phase
@@ -33,6 +33,7 @@ from ganger.mechanisms.common.waiting import (
     changes_in,
     in_one_node,
     ranks,
+    reason_behind,
     reason_for,
 )
 
@@ -63,29 +64,64 @@ class Scene:
         return self.plan.reasons if self.plan is not None else []
 
     def said_of(self, row: int) -> Reason | None:
-        """What the plan says of a pending job; None: nothing."""
+        """Why a pending job waits by the plan; None: it gives no reason of any job."""
         at = self.kernel.view.at
-        return reason_for(self.reasons, at.shape[row], at.tenant[row], at.within[row])
+        within = int(at.within[row])
+        own = reason_for(self.reasons, at.shape[row], at.tenant[row], within)
+        return own or reason_behind(self.reasons, within)
 
     def reason_of(self, row: int) -> str:
         """Slurm's word for why a pending job waits."""
         said = self.said_of(row)
-        if said is not None:
-            return said.code
-        within = int(self.kernel.jobs.within[row])
-        return "Priority" if any(one.within == within for one in self.reasons) else "Resources"
+        return said.code if said is not None else "Resources"
 
 
-def keeps_memory(kernel: Kernel, row: int, where: Sequence[str]) -> list[str]:
-    """What is said of a suspended job that keeps only its GPU memory; nothing of other jobs.
-    `where`: its nodes or devices."""
-    jobs = kernel.jobs
+def reason_suspended(kernel: Kernel, row: int) -> str:
+    """Slurm's word for why a suspended job that was told to resume does not run; "" for others."""
+    return "Resources" if row in kernel.resuming else ""
+
+
+def explain_suspended(scene: Scene, row: int, where: Sequence[str], answer: Explanation) -> bool:
+    """What a suspended job keeps that yielded its compute, and what it waits for once it was told
+    to resume; False of other jobs. `where`: its nodes or devices."""
+    kernel, jobs = scene.kernel, scene.kernel.jobs
     if jobs.phase[row] != Phase.SUSPENDED or jobs.size[row] or not jobs.gpus[row] or not where:
+        return False
+    answer.reason = reason_suspended(kernel, row)
+    keeps = f"It keeps only its GPU memory on {', '.join(where)}"
+    if not answer.reason:
+        answer.lines += [
+            f"{keeps}: other jobs may run there.",
+            "After `ganger resume` it goes on as soon as no other job runs there.",
+        ]
+        return True
+    answer.lines.append(f"{keeps}. It resumes as soon as no other job runs there.")
+    users = _users(kernel, row, kernel.placements()[row])
+    answer.holders = [job + 1 for job in users[:HOLDERS_MAX]]
+    if users:
+        runs = "runs" if len(users) == 1 else "run"
+        answer.lines.append(f"{jobs_named(scene.label, users).capitalize()} {runs} there.")
+    return True
+
+
+def _users(kernel: Kernel, row: int, placement: Placement) -> list[int]:
+    """The jobs that compute on devices of `placement`, which a sleeping job has, or that have not
+    yet let go of them; ascending."""
+    devices: dict[int, int] = {}
+    for slot in placement:
+        devices[slot.node] = devices.get(slot.node, 0) | slot.devices
+    ledger = kernel.view.draft.ledger_of(row)
+    if ledger is None:
         return []
-    return [
-        f"It keeps only its GPU memory on {', '.join(where)}: other jobs may run there.",
-        "After `ganger resume` it goes on as soon as no other job runs there.",
-    ]
+    held = [(job, place) for job, (_, place) in ledger.holds.items() if job not in ledger.asleep]
+    held += [(job, place) for (job, _), place in kernel.letting_go.items()]
+    return sorted(
+        {
+            job
+            for job, place in held
+            if job != row and any(slot.devices & devices.get(slot.node, 0) for slot in place)
+        }
+    )
 
 
 def explain_waiting(scene: Scene, row: int, found: Explanation) -> None:

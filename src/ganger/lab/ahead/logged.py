@@ -20,7 +20,13 @@ from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import Snapshot, capture
 from ganger.core.units import NEVER, SECOND, format_duration
 from ganger.lab.ahead.alternatives import WAITING_MAX, waits
-from ganger.lab.ahead.explaining import Scene, compare, explain_waiting, jobs_named, keeps_memory
+from ganger.lab.ahead.explaining import (
+    Scene,
+    compare,
+    explain_suspended,
+    explain_waiting,
+    jobs_named,
+)
 from ganger.lab.log import (
     Divergence,
     Log,
@@ -135,8 +141,8 @@ def explain_past(scene: Scene, copy: Callable[[], Kernel], row: int) -> Explanat
         held = kernel.placements().get(row, ())
         names = dict.fromkeys(kernel.nodes.names[slot.node] for slot in held)
         lasts = format_duration(scene.now - int(jobs.held_since[row]))
-        held_them = f"It has held GPUs on {', '.join(names) or 'no node'} for {lasts}."
-        found.lines += keeps_memory(kernel, row, list(names)) or [held_them]
+        if not explain_suspended(scene, row, list(names), found):
+            found.lines.append(f"It has held GPUs on {', '.join(names) or 'no node'} for {lasts}.")
     return found
 
 

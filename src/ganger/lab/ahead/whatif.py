@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from ganger.core.events import Batch, Started, Woke
 from ganger.core.kernel import Kernel
@@ -88,6 +87,8 @@ def drawn(kernel: Kernel, luck: np.random.Generator, arriving: int = -1) -> NDAr
     past = np.flatnonzero((work > 0) & (jobs.phase[:n] >= Phase.PENDING))
     done = work[ids]
     if np.count_nonzero(over[past]) < ENOUGH:
+        from scipy.special import ndtr, ndtri  # slow to import, and a daemon starts without
+
         told, _ = _told(kernel, ids)
         least = ndtr(np.log(np.maximum(done, 1.0) / told) / SPREAD)
         at = np.clip(least + (1 - least) * luck.random(len(ids)), 1e-9, 1 - 1e-9)

@@ -10,7 +10,7 @@ from ganger.core.errors import BadInput
 from ganger.lab import words
 from ganger.lab.metrics import Estimate, Group, aggregate
 from ganger.lab.origin import Origin
-from ganger.lab.report import series, services
+from ganger.lab.report import bills, series, services
 from ganger.lab.report.page import (
     COLOURS,
     Column,
@@ -60,7 +60,9 @@ def render(runs: Sequence[Run], title: str = "Ganger report", origin: Origin | N
     groups = aggregate(runs)
     labels = list(dict.fromkeys(group.label for group in groups))
     loads = sorted({group.load for group in groups})
-    panels = [_panel([g for g in groups if g.load == load], labels) for load in loads]
+    panels = [
+        _panel([g for g in groups if g.load == load], labels, at) for at, load in enumerate(loads)
+    ]
     charts = {"labels": labels, "colours": COLOURS, "panels": [p["chart"] for p in panels]}
     return fill(
         "page.html.j2",
@@ -74,20 +76,22 @@ def render(runs: Sequence[Run], title: str = "Ganger report", origin: Origin | N
         facts=_facts(runs, labels),
         provenance=_provenance(runs, origin),
         one_seed=one_seed(group.seeds for group in groups),
-        service_head=services.HEAD,
         has_services=any(p["services"] for p in panels),
+        has_lanes=any(run.service_watched for run in runs),
+        has_bills=any(p["bills"] for p in panels),
+        priced=any(run.cost for run in runs),
         has_waited=any(p["waited"] for p in panels),
         has_gantt=any(g["gantt"] for p in panels for g in p["chart"]["groups"]),
     )
 
 
-def _panel(groups: list[Group], labels: list[str]) -> dict[str, Any]:
+def _panel(groups: list[Group], labels: list[str], at: int) -> dict[str, Any]:
     colours = {label: number for number, label in enumerate(labels)}
     leading = {each.key: words.leaders(groups, each.key, each.better) for each in COLUMNS}
     chart = series.panel(groups, colours)
     chart["services"] = services.names(groups)
     for group, drawn in zip(groups, chart["groups"], strict=True):
-        drawn["services"] = services.over_time(group.runs[0])
+        drawn["services"] = services.charts(group.runs[0])
     return {
         "at": f"load {groups[0].load:g}",
         "choice": f"{groups[0].load:g}",
@@ -98,9 +102,10 @@ def _panel(groups: list[Group], labels: list[str]) -> dict[str, Any]:
         "everything": _everything(groups),
         "names": [(group.label, colours[group.label]) for group in groups],
         "waited": _waited(groups, colours),
+        "bills": bills.table(groups, colours),
         "tenants": series.tenants(groups),
         "undrawn": _undrawn(groups),
-        "services": services.rows(groups, colours),
+        "services": services.tables(groups, colours, at),
         "chart": chart,
     }
 

@@ -1,6 +1,8 @@
 "use strict";
 // The page of jobs: its state (load, hidden recipes, choices), and its charts.
-const state = { panel: data.panels.length - 1, hidden: new Set(), time: "held", sweep: "jct_mean_seconds", kind: "time", gantt: 0, services: "in_time", service: 0 };
+const state = { panel: data.panels.length - 1, hidden: new Set(), time: "held", sweep: "jct_mean_seconds", kind: "time", gantt: 0, services: "in_time", service: 0, lanes: 0, stretch: 0, frontier: "energy_kwh" };
+// The service that is chosen, of those that the panel has.
+const service = () => panel().services[Math.min(state.service, panel().services.length - 1)];
 
 const CHARTS = {
   bars(box) {
@@ -37,13 +39,9 @@ const CHARTS = {
     for (const [inner, own] of parts) facet(inner, own, list.filter((l) => l !== own), o);
   },
   services(box) {
-    const names = panel().services, name = names[Math.min(state.service, names.length - 1)];
-    document.getElementById("services-choice").replaceChildren(...(names.length > 1 ? names : []).map((each, i) => {
-      const input = html("input", { type: "radio", name: "service", value: i });
-      input.checked = each === name;
-      return html("label", {}, input, html("span", {}, each));
-    }));
-    const drawn = shown().filter((g) => g.services[name]), part = state.services === "in_time", timed = state.services === "p99";
+    const names = panel().services, name = service();
+    radios("services-choice", "service", (names.length > 1 ? names : []).map((each, i) => [i, each, each === name]));
+    const drawn = shown().filter((g) => g.services[name]), part = state.services === "in_time" || state.services === "busy", timed = state.services === "p99";
     const list = drawn.map((g) => ({ series: g.series, label: label(g), points: g.services[name][state.services].map((y, i) => [g.services[name].at[i], y]) }));
     const marks = part ? [0, 0.5, 1] : scale(list.flatMap((l) => l.points.map((p) => p[1])), timed, 3);
     const o = { title: state.services.replace("_", " "), x1: Math.max(...list.flatMap((l) => l.points.map((p) => p[0])), 0), ticks: marks, say: part ? share : timed ? time : count };
@@ -55,6 +53,21 @@ const CHARTS = {
       return [inner, own];
     });
     for (const [inner, own] of parts) facet(inner, own, list.filter((l) => l !== own), o);
+  },
+  services_within(box) {
+    const drawn = shown().map((g) => ({ ...g, within: (g.services[service()] || {}).within })).filter((g) => g.within && g.within.x.length);
+    if (drawn.length) distribution(box, "within", 1e-4, "Distribution of latencies", drawn);
+    else box.replaceChildren("Nothing was answered.");
+  },
+  lanes: (box) => onLanes(box, panel().groups.map((g) => ({ series: g.series, lanes: (g.services[service()] || {}).lanes })).filter((g) => g.lanes)),
+  frontier(box) {
+    const known = shown().filter((g) => g.metrics[state.frontier] && metric(g, state.frontier)[0] !== null && metric(g, "jct_mean_seconds")[0] !== null);
+    const list = known.map((g) => ({ series: g.series, label: label(g), points: [[metric(g, state.frontier)[0], metric(g, "jct_mean_seconds")[0]]] }));
+    const xs = list.map((l) => l.points[0][0]), top = Math.max(...xs, 0) || 1, low = Math.min(...xs, top);
+    const pad = (top - low) * 0.08 || top * 0.08;
+    const x = { range: [low - pad, top + pad], ticks: ticks(top, 12, false).filter((v) => v >= low - pad && v <= top + pad), text: count, stops: xs, say: count };
+    const y = { ticks: scale(list.map((l) => l.points[0][1]), true), text: tick, say: time };
+    lines(box, list, { title: "Mean JCT by energy, carbon or cost", x, y, dots: true, direct: true, at: exact });
   },
   sweep(box) {
     const [say, text] = FORMS[state.kind], loads = data.panels.map((p) => p.load);
@@ -93,7 +106,6 @@ function heat() {
   }
 }
 document.addEventListener("change", ({ target }) => {
-  if (target.name === "service") draw("services");
   if (target.name === "tenants") for (const table of all(".tenants")) table.dataset.show = target.value;
 });
 heat();

@@ -85,6 +85,11 @@ def cell(value: Estimate, kind: str, *, best: bool) -> dict[str, Any]:
     }
 
 
+def table(head: list[str], words: int, body: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """A table for the template; the first `words` columns are text. None where it is empty."""
+    return {"head": head, "words": words, "body": body} if body else None
+
+
 def text_of(value: float, kind: str) -> str:
     """A figure of a column; "" where there is none."""
     if not math.isfinite(value):

@@ -3,45 +3,134 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ganger.lab.metrics import Group
-from ganger.lab.report.page import per_cent
+from ganger.lab.report.batches import drawn_lanes
+from ganger.lab.report.page import Column, per_cent, table, text_of
 from ganger.lab.report.series import shorts
 from ganger.lab.result import Run
 from ganger.lab.serving.groups import latency
 
 POINTS: Final = 160
 """Most points of a curve; windows that follow each other are put together."""
-HEAD: Final = ("Recipe", "Service", "Requests", "In time", "Dropped", "p50", "p99", "Batch")
+_MOST_CLASSES: Final = 24
+_CLASS_HEAD: Final = [
+    "Recipe", "Service", "Tenant", "SLO", "Requests", "In time", "Dropped", "p50", "p99",
+]  # fmt: skip
+_COLUMNS: Final = (
+    Column("requests", "Requests", "number"),
+    Column("attainment", "In time", "ratio"),
+    Column("attainment_bound", "At most", "ratio"),
+    Column("goodput_per_second", "Good/s", "rate"),
+    Column("dropped", "Dropped", "number"),
+    Column("latency_p50_seconds", "p50", "latency"),
+    Column("latency_p95_seconds", "p95", "latency"),
+    Column("latency_p99_seconds", "p99", "latency"),
+    Column("latency_p999_seconds", "p99.9", "latency"),
+    Column("ttft_p99_seconds", "First token p99", "latency"),
+    Column("tpot_p99_seconds", "Token p99", "latency"),
+    Column("batch_mean", "Batch", "rate"),
+    Column("utilisation", "Busy", "ratio"),
+    Column("effective_accuracy", "Right in time", "ratio"),
+)
 
 
-def rows(groups: Sequence[Group], colours: dict[str, int]) -> list[dict[str, Any]]:
-    """By recipe and service: means over the seeds."""
-    table: list[dict[str, Any]] = []
+def tables(groups: Sequence[Group], colours: dict[str, int], at: int) -> dict[str, Any] | None:
+    """What the page has of services in words, on panel `at`: their figures, why requests were
+    dropped, and figures by tenant and SLO. None without services."""
+    services = names(groups)
+    if not services:
+        return None
+    means = {
+        (group.label, name, column.key): _mean(figures, column.key)
+        for group in groups
+        for name in services
+        if (figures := _figures(group, name))
+        for column in _COLUMNS
+    }
+    shown = [
+        column
+        for column in _COLUMNS
+        if any(math.isfinite(mean) for (*_, key), mean in means.items() if key == column.key)
+    ]
+    body = _rows(
+        groups,
+        colours,
+        lambda group, name: [
+            [name, *(text_of(means[group.label, name, each.key], each.kind) or "\u2013"
+                     for each in shown)]
+        ],
+    )  # fmt: skip
+    drops = _rows(groups, colours, _drops)
+    classes = _rows(groups, colours, _classes)
+    return {
+        "at": at,
+        "head": ["Recipe", "Service", *(column.title for column in shown)],
+        "body": body,
+        "drops": table(["Recipe", "Service", "Reason", "Requests", "Of all"], 3, drops),
+        "classes": table(_CLASS_HEAD, 4, classes),
+    }
+
+
+def _rows(
+    groups: Sequence[Group],
+    colours: dict[str, int],
+    cells: Callable[[Group, str], list[list[str]]],
+) -> list[dict[str, Any]]:
+    """Rows by recipe and service, for the template."""
+    body: list[dict[str, Any]] = []
     for group in groups:
-        for at, name in enumerate(names([group])):
-            figures = [run.services[name] for run in group.runs if name in run.services]
-            latencies = (_mean(figures, f"latency_{part}_seconds") for part in ("p50", "p99"))
-            batch = _mean(figures, "batch_mean")
-            cells = [
-                name,
-                f"{_mean(figures, 'requests'):,.0f}",
-                per_cent(_mean(figures, "attainment")),
-                f"{_mean(figures, 'dropped'):,.0f}",
-                *map(latency, latencies),
-                f"{batch:.1f}" if math.isfinite(batch) else "\u2013",
-            ]
-            table.append(
-                {
-                    "label": group.label,
-                    "colour": colours[group.label],
-                    "first": not at,
-                    "cells": cells,
-                }
-            )
-    return table
+        rows = [row for name in names([group]) for row in cells(group, name)]
+        body += [
+            {
+                "label": group.label,
+                "colour": colours[group.label],
+                "first": not place,
+                "cells": row,
+            }
+            for place, row in enumerate(rows)
+        ]
+    return body
+
+
+def _figures(group: Group, name: str) -> list[dict[str, Any]]:
+    return [run.services[name] for run in group.runs if name in run.services]
+
+
+def _drops(group: Group, name: str) -> list[list[str]]:
+    """By reason: requests a run, and of all of the service."""
+    figures = _figures(group, name)
+    counts: dict[str, int] = {}
+    for each in figures:
+        for reason, count in each["dropped_by_reason"].items():
+            counts[reason] = counts.get(reason, 0) + count
+    total = sum(each["requests"] for each in figures)
+    return [
+        [name, reason, f"{count / len(figures):,.0f}", per_cent(count / total)]
+        for reason, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    ]
+
+
+def _classes(group: Group, name: str) -> list[list[str]]:
+    """By tenant and SLO, of the first seed; none where all requests are alike."""
+    rows = sorted(_figures(group, name)[0].get("classes", []), key=lambda row: -row["requests"])
+    return [
+        [
+            name,
+            row["tenant"] or "",
+            "" if row["slo_seconds"] is None else latency(row["slo_seconds"]),
+            f"{row['requests']:,}",
+            per_cent(row["attainment"]),
+            f"{row['dropped']:,}",
+            *(
+                latency(math.nan if (value := row[f"latency_{part}_seconds"]) is None else value)
+                for part in ("p50", "p99")
+            ),
+        ]
+        for row in rows[:_MOST_CLASSES]
+    ]
 
 
 def names(groups: Sequence[Group]) -> list[str]:
@@ -53,15 +142,21 @@ def names(groups: Sequence[Group]) -> list[str]:
 
 def _mean(figures: Sequence[dict[str, Any]], name: str) -> float:
     """NaN where one of the runs has no such figure."""
-    values = [each[name] for each in figures]
+    values = [each.get(name) for each in figures]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known and len(known) == len(values) else math.nan
 
 
-def over_time(run: Run) -> dict[str, dict[str, Any]]:
+def charts(run: Run) -> dict[str, dict[str, Any]]:
     """By service, the curves of a run: arrivals and drops a second, the part in time of what ended,
-    what waits, replicas, and p99; at the middles of the windows, in seconds."""
-    return {name: _curves(series) for name, series in run.service_windows.items()}
+    what waits, replicas, how busy they were, batches, and p99; at the middles of the windows, in
+    seconds. Where they were watched, also the distribution of latencies, and batches on lanes."""
+    drawn = {name: _curves(series) for name, series in run.service_windows.items()}
+    for name, watched in run.service_watched.items():
+        if name in drawn:
+            drawn[name]["within"] = dict(zip("xy", map(shorts, watched.within), strict=True))
+            drawn[name]["lanes"] = drawn_lanes(watched)
+    return drawn
 
 
 def _curves(series: dict[str, list[float | None]]) -> dict[str, Any]:
@@ -92,7 +187,10 @@ def _curves(series: dict[str, list[float | None]]) -> dict[str, Any]:
         ),
         "in_time": shorts(in_time),
         "queue": shorts([mean("queue", block) for block in blocks]),
-        "replicas": shorts([mean("replicas", block) for block in blocks]),
+        **{
+            part: shorts([mean(part, block) for block in blocks])
+            for part in ("replicas", "batch", "busy")
+        },
         "p99": shorts(
             [max((v for v in series["p99"][b] if v is not None), default=math.nan) for b in blocks]
         ),

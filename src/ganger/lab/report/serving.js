@@ -77,43 +77,6 @@ const CHARTS = {
     const m = lines(box, over(panels, xs, "attainment"), { title: "In time, by fleet", x, y: per, dots: true, direct: true, at: exact, height: 320 });
     limits(box, panels, xs, m);
   },
-  lanes(box) {
-    const drawn = panel().groups.filter((g) => g.lanes);
-    const chosen = drawn.find((g) => g.series === state.lanes) || drawn[0];
-    const radio = (id, name, options) => document.getElementById(id).replaceChildren(...options.map(([value, word, on]) => {
-      const input = html("input", { type: "radio", name, value });
-      input.checked = on;
-      return html("label", {}, input, html("span", {}, word));
-    }));
-    radio("lanes-choice", "lanes", drawn.map((g) => [g.series, label(g), g === chosen]));
-    if (!chosen) return box.replaceChildren("Nothing ran here.");
-    const names = chosen.lanes.stretches, at = Math.min(state.stretch, names.length - 1);
-    radio("stretch-choice", "lanes_stretch", names.map((s, i) => [i, s.name, i === at]));
-    const there = [...new Set(names[at].boxes.map((b) => b[3]))].sort((a, b) => a - b);
-    document.getElementById("lanes-models").replaceChildren(...there.map((model) => html("span", {}, html("i", { class: `swatch c${model % data.colours}` }), chosen.lanes.models[model])));
-    batches(box, names[at].boxes, chosen.lanes, label(chosen));
-  },
+  lanes: (box) => onLanes(box, panel().groups.filter((g) => g.lanes)),
 };
-// boxes: [lane, microseconds from the first, how long, model, size, reason, outcome]
-function batches(box, boxes, g, label) {
-  const used = [...new Set(boxes.map((b) => b[0]))].sort((a, b) => a - b);
-  const rowHeight = Math.max(8, Math.min(26, 640 / used.length)), m = { top: 4, right: 4, bottom: 26, left: 64 };
-  const first = boxes[0][1], end = Math.max(...boxes.map((b) => b[1] + b[2])) - first;
-  const f = frame(box, m.top + m.bottom + used.length * rowHeight, `Batches on lanes under ${label}`);
-  const sx = (v) => m.left + (v / (end || 1)) * (f.width - m.left - m.right), row = new Map(used.map((lane, i) => [lane, i]));
-  gridX(f, m, thin(ticks(end / 1e6, 7, true).filter((v) => v <= end / 1e6).map((v) => [sx(v * 1e6), v]), 48), tick);
-  used.forEach((lane, i) => f.svg.append(el("text", { x: m.left - 8, y: m.top + i * rowHeight + rowHeight / 2 + 4, "text-anchor": "end" }, `${g.types[lane]} ${lane}`)));
-  for (const [lane, began, took, model, size, reason, outcome] of boxes) {
-    const x = sx(began - first), w = Math.max(sx(began - first + took) - x, 0.75), y = m.top + row.get(lane) * rowHeight;
-    const look = size ? { fill: colour(model), opacity: outcome === "ok" ? 0.9 : 0.45 } : { fill: "none", stroke: colour(model) };
-    const node = el("rect", { x, y: y + 1, width: Math.max(w - 0.5, 0.5), height: rowHeight - 2, rx: Math.min(2, w / 3), ...look });
-    const words = [g.models[model], [...(size ? [["requests", String(size)]] : []), ["why", g.reasons[reason]], ["from", time(began / 1e6)], ["took", time(took / 1e6)], ...(outcome === "ok" ? [] : [["ended", outcome]])]];
-    hover(node, () => words);
-    f.svg.append(node);
-    if (size && w > 8 + 7 * String(size).length && rowHeight >= 11) f.svg.append(el("text", { x: x + w / 2, y: y + rowHeight / 2 + 4, "text-anchor": "middle", style: SYMBOL }, String(size)));
-  }
-}
-document.addEventListener("change", ({ target }) => {
-  if (target.name === "lanes_stretch") { state.stretch = +target.value; draw("lanes"); }
-});
 begin();

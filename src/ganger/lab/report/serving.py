@@ -10,6 +10,7 @@ from typing import Any, Final
 from ganger.core.errors import BadInput
 from ganger.lab.metrics import Estimate
 from ganger.lab.origin import Origin
+from ganger.lab.report.batches import drawn_lanes
 from ganger.lab.report.page import (
     COLOURS,
     Column,
@@ -20,6 +21,7 @@ from ganger.lab.report.page import (
     one_seed,
     per_cent,
     span,
+    table,
     text_of,
     versions,
 )
@@ -36,7 +38,7 @@ from ganger.lab.serving.groups import (
     remarks,
 )
 from ganger.lab.serving.run import Place, ServingRun
-from ganger.lab.serving.watching import Box, Watched
+from ganger.lab.serving.watching import Watched
 
 COLUMNS: Final = (
     Column("attainment", "In time", "ratio", "high"),
@@ -55,7 +57,6 @@ COLUMNS: Final = (
 )
 _MOST_MODELS: Final = 12
 _MOST_CLASSES: Final = 24
-_MOST_LANES: Final = 64
 
 
 def write_report(
@@ -203,11 +204,6 @@ def _everything(groups: Sequence[Group]) -> list[tuple[str, list[str]]]:
     return [(n, [estimate(g.metrics.get(n, none)) for g in groups]) for n in names]
 
 
-def _table(head: list[str], words: int, body: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """A table for the template; the first `words` columns are text. None where it is empty."""
-    return {"head": head, "words": words, "body": body} if body else None
-
-
 def _drops(groups: Sequence[Group], colours: Mapping[str, int]) -> dict[str, Any] | None:
     """By recipe and reason: how many a run, and of all requests."""
     body = []
@@ -228,7 +224,7 @@ def _drops(groups: Sequence[Group], colours: Mapping[str, int]) -> dict[str, Any
                     "cells": cells,
                 }
             )
-    return _table(["Recipe", "Reason", "Requests", "Of all"], 2, body)
+    return table(["Recipe", "Reason", "Requests", "Of all"], 2, body)
 
 
 def _models(groups: Sequence[Group], colours: Mapping[str, int]) -> dict[str, Any] | None:
@@ -261,7 +257,7 @@ def _models(groups: Sequence[Group], colours: Mapping[str, int]) -> dict[str, An
                 }
             )
     head = ["Recipe", "Model", "Requests", "In time", "Dropped", "p50", "p95", "p99"]
-    return _table(head, 2, body)
+    return table(head, 2, body)
 
 
 def _classes(groups: Sequence[Group], colours: Mapping[str, int]) -> dict[str, Any] | None:
@@ -300,7 +296,7 @@ def _classes(groups: Sequence[Group], colours: Mapping[str, int]) -> dict[str, A
             )
     titles = ["p50", "p99", "First token p99"][: len(times)]
     head = ["Recipe", *shown, "Requests", "In time", "Dropped", *titles]
-    return _table(head, 1 + len(shown), body)
+    return table(head, 1 + len(shown), body)
 
 
 def _chart(group: Group, colour: int) -> dict[str, Any]:
@@ -315,7 +311,7 @@ def _chart(group: Group, colour: int) -> dict[str, Any]:
         if watched is None
         else dict(zip("xy", map(shorts, watched.within), strict=True)),
         "time": None if watched is None else _over_time(watched),
-        "lanes": None if watched is None else _lanes(watched),
+        "lanes": None if watched is None else drawn_lanes(watched),
     }
 
 
@@ -326,36 +322,6 @@ def _over_time(watched: Watched) -> dict[str, Any] | None:
     names = ("arrivals", "in_time", "open", "busy", "batches", "executed")
     series = {name: shorts(watched.windows.get(name, blank)) for name in names}
     return {"width": watched.width, **series}
-
-
-def _lanes(watched: Watched) -> dict[str, Any] | None:
-    """Boxes as numbers; None where there are none, or too many lanes to draw."""
-    if not watched.stretches or len(watched.lanes) > _MOST_LANES:
-        return None
-    reasons: dict[str, int] = {}
-
-    def numbers(box: Box) -> list[int | str]:
-        reason = reasons.setdefault(box.reason, len(reasons))
-        return [
-            box.lane,
-            box.began,
-            box.ended - box.began,
-            box.model,
-            box.size,
-            reason,
-            box.outcome,
-        ]
-
-    stretches = [
-        {"name": name, "boxes": [numbers(box) for box in boxes]}
-        for name, boxes in watched.stretches.items()
-    ]
-    return {
-        "stretches": stretches,
-        "reasons": list(reasons),
-        "models": watched.models,
-        "types": [f"{name} copy" if copies else name for name, copies in watched.lanes],
-    }
 
 
 def _facts(

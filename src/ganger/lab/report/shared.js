@@ -35,10 +35,10 @@ function curve({ x, y }, floor, high) {
   if (short) points.unshift([floor, y[short - 1]]);
   return points.length ? [...points, [high, y.at(-1)]] : [];
 }
-function distribution(box, key, floor, title) {
-  const xs = panel().groups.flatMap((g) => [Math.max(g[key].x[0] ?? floor, floor), Math.max(g[key].x.at(-1) ?? floor, floor)]);
+function distribution(box, key, floor, title, drawn = null) {
+  const xs = (drawn || panel().groups).flatMap((g) => [Math.max(g[key].x[0] ?? floor, floor), Math.max(g[key].x.at(-1) ?? floor, floor)]);
   const low = Math.min(...xs), high = Math.max(...xs, low * 10);
-  const list = shown().map((g) => ({ series: g.series, label: label(g), points: curve(g[key], floor, high) }));
+  const list = (drawn || shown()).map((g) => ({ series: g.series, label: label(g), points: curve(g[key], floor, high) }));
   const stops = Array.from({ length: 121 }, (_, i) => low * (high / low) ** (i / 120));
   const x = { log: true, range: [low, high], ticks: LOG_TICKS.filter((v) => v >= low && v <= high), text: tick, stops, say: (v) => `within ${time(v)}` };
   lines(box, list, { title, x, y: PER_CENT, at: below });
@@ -48,6 +48,27 @@ function scale(values, timed, most = 5) {
   return marks.length > 1 ? marks : [0, 1];
 }
 
+function radios(id, name, options) {
+  document.getElementById(id).replaceChildren(...options.map(([value, word, on]) => {
+    const input = html("input", { type: "radio", name, value });
+    input.checked = on;
+    return html("label", {}, input, html("span", {}, word));
+  }));
+}
+// What ran where: drawn are groups with a series and lanes; the page has the choices and the key.
+function onLanes(box, drawn) {
+  const chosen = drawn.find((g) => g.series === state.lanes) || drawn[0];
+  radios("lanes-choice", "lanes", drawn.map((g) => [g.series, label(g), g === chosen]));
+  const names = chosen ? chosen.lanes.stretches : [], at = Math.min(state.stretch, names.length - 1);
+  radios("stretch-choice", "stretch", names.map((s, i) => [i, s.name, i === at]));
+  const there = chosen ? [...new Set(names[at].boxes.map((b) => b[3]))].sort((a, b) => a - b) : [];
+  document.getElementById("lanes-models").replaceChildren(...there.map((model) => html("span", {}, html("i", { class: `swatch c${model % data.colours}` }), chosen.lanes.models[model])));
+  if (chosen) batches(box, names[at].boxes, chosen.lanes, label(chosen));
+  else box.replaceChildren("Nothing ran here.");
+}
+
+// The charts that a choice changes, where they are not called as it is.
+const DRAWN_BY = { stretch: ["lanes"], service: ["services", "services_within", "lanes"] };
 function draw(only) {
   for (const box of all("[data-chart]")) {
     if (!only || only === box.dataset.chart) CHARTS[box.dataset.chart](box);
@@ -95,7 +116,7 @@ function choices() {
     if (!(target.name in state)) return;
     state[target.name] = isNaN(target.value) ? target.value : +target.value;
     if (target.dataset.kind) state.kind = target.dataset.kind;
-    draw(target.name);
+    for (const chart of DRAWN_BY[target.name] || [target.name]) draw(chart);
   });
   for (const table of all(".sortable")) {
     all("thead th", table).forEach((th, column) => th.firstElementChild.addEventListener("click", () => sortBy(table, column, th)));

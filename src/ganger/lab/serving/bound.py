@@ -15,8 +15,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.sparse import coo_array
 
 from ganger.core.errors import InvariantError
 from ganger.core.serving.world import Known, Pipeline
@@ -58,7 +56,7 @@ class Rates:
     an input (infinite where it does not run); `counts`: devices by type. `variants`: by what is
     asked for, the models that can answer; `streams`: batches that run on a device at once. Of
     those that run, the i-th that began has at least i - 1 beside it. `pipelines`: asked for by the
-    last codes."""
+    last codes; `share`: of each device."""
 
     def __init__(
         self,
@@ -67,6 +65,7 @@ class Rates:
         variants: Sequence[Sequence[int]],
         streams: int = 1,
         pipelines: Sequence[Pipeline] = (),
+        share: float = 1.0,
     ) -> None:
         self.counts = np.array([count for _, count in devices], np.float64)
         self.each = np.full((len(variants), len(devices)), np.inf)
@@ -75,12 +74,12 @@ class Rates:
             found = [
                 (
                     column,
-                    np.array(known[model].latencies[name, 1.0].mean, np.float64),
-                    _together(known[model].beside.get((name, 1.0), ()), streams),
+                    np.array(known[model].latencies[name, share].mean, np.float64),
+                    _together(known[model].beside.get((name, share), ()), streams),
                 )
                 for model in models
                 for column, (name, _) in enumerate(devices)
-                if (name, 1.0) in known[model].latencies
+                if (name, share) in known[model].latencies
             ]
             floor = np.full(max((len(mean) for _, mean, _ in found), default=1), np.inf)
             for column, mean, times in found:
@@ -223,6 +222,9 @@ class _Fluid:
 def _programme(rows: I64, rates: Rates) -> float:
     """The most of these requests (arrival, deadline, model, items) that can be in time, with time
     in pieces; those of one model and size that may use the same pieces are one row."""
+    from scipy.optimize import linprog  # a third of a second, for those that ask for a bound
+    from scipy.sparse import coo_array
+
     arrival, due, model, items = rows
     begins, ends = int(arrival.min()), int(due.max())
     pieces = _SLICES

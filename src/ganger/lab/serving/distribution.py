@@ -8,11 +8,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.lab.serving.windows.stored import Times
+
 I64 = NDArray[np.int64]
 EXACT: Final = 1 << 22
 """Up to so many latencies are kept one by one."""
 _FINE: Final = 1000.0
 """Bins for each factor of e, once there are more: a quantile is then true to 0.1 %."""
+_BINS: Final = 45_000
 
 
 class Latencies:
@@ -50,6 +53,22 @@ class Latencies:
         bins = self._folded()
         bins += other._folded() * (count / other.count)
 
+    def stored(self) -> Times:
+        """As plain data, in bins."""
+        bins = self._folded() if self.count else np.zeros(0)
+        used = np.flatnonzero(bins)
+        return Times(self.count, self.total, used.tolist(), bins[used].tolist())
+
+    def restore(self, stored: Times) -> None:
+        """Become what was stored. Raises ValueError where that is none."""
+        at, counts = np.array(stored.bins, np.int64), np.array(stored.counts, np.float64)
+        if len(at) != len(counts) or (at < 0).any() or (at >= _BINS).any():
+            raise ValueError("bins")
+        self.count, self.total = stored.count, stored.total
+        if stored.count:
+            self._bins = np.zeros(_BINS)
+            self._bins[at] = counts
+
     def _folded(self) -> NDArray[np.float64]:
         self._fold()
         assert self._bins is not None, "it was just made"
@@ -57,7 +76,7 @@ class Latencies:
 
     def _fold(self) -> None:
         if self._bins is None:
-            self._bins = np.zeros(45_000)
+            self._bins = np.zeros(_BINS)
         for values in self._kept:
             at = (np.log(np.maximum(values, 1)) * _FINE).astype(np.int64)
             self._bins += np.bincount(at, minlength=len(self._bins))

@@ -12,37 +12,43 @@ from ganger.core.errors import BadInput
 from ganger.core.events import AnyEvent
 from ganger.core.events import Served as WindowOver
 from ganger.core.serving.world import Lane, World
-from ganger.core.spec import Kind
+from ganger.core.spec import Kind, Role
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
-from ganger.core.units import NEVER, SECOND
+from ganger.core.units import NEVER, SECOND, WHOLE
+from ganger.lab.serving.bound import Bound, Rates, bounded
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.future import Future
 from ganger.lab.serving.run import all_known, give_caches, right_of
 from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
+from ganger.lab.serving.watching import Watched, Watching
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.host import Requested, Requesting
 from ganger.sim.requests.physics import Physics
-from ganger.sim.requests.plane import Plane
+from ganger.sim.requests.plane import Plane, Watch
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.requests.columns import Chunk, Requests
 from ganger.workloads.trace import Trace
 
-KEPT: Final = ("arrivals", "answered", "late", "dropped", "queue", "replicas", "p99")
+KEPT: Final = (
+    "arrivals", "answered", "late", "dropped", "queue", "replicas", "p99", "batch", "busy",
+)  # fmt: skip
 """Figures of a window that a report draws."""
 
 
 @dataclass(frozen=True)
 class Traffic:
     """Requests to the services of a trace: those that name a service's model are its own. `slo`:
-    microseconds, for requests without a deadline; `router`: a recipe."""
+    microseconds, for requests without a deadline; `router`: a recipe; `watch`: whether what a
+    report draws of batches is kept, and the bound on what is in time."""
 
     requests: Requests
     models: Models
     router: str
     slo: int = NEVER
     noise: float = 1.0
+    watch: bool = False
 
 
 class _Recorded(Requesting):
@@ -54,8 +60,10 @@ class _Recorded(Requesting):
         services: Mapping[str, Requested],
         window: int,
         type_of: Callable[[int], str],
+        *,
+        validate: bool,
     ) -> None:
-        super().__init__(declared, services, window, type_of)
+        super().__init__(declared, services, window, type_of, validate=validate)
         self.kept: dict[int, dict[str, list[float | None]]] = {
             job: {} for job in range(declared.n) if declared.name(job) in services
         }
@@ -79,9 +87,12 @@ class Served:
     """The host of a run, and the figures of its services at the end."""
 
     def __init__(
-        self, trace: Trace, nodes: Nodes, traffic: Traffic, window: int, seed: int
-    ) -> None:
+        self, trace: Trace, nodes: Nodes, traffic: Traffic, window: int, seed: int, *,
+        validate: bool = False,
+    ) -> None:  # fmt: skip
         self._tallies: dict[str, Tally] = {}
+        self._watchings: dict[str, Watching] = {}
+        self._bounds: dict[str, Bound] = {}
         declared = trace.declared
         types = [name for name in nodes.types.values if name]
         services: dict[str, Requested] = {}
@@ -89,8 +100,8 @@ class Served:
         for job in np.flatnonzero(declared.kind[: trace.jobs] == Kind.SERVE).tolist():
             name, model = declared.name(job), declared.models[int(declared.model[job])]
             if model in known:
-                most = declared.shapes[int(declared.shape[job])].roles[0].range[1]
-                services[name] = self._requested(name, model, types, most, traffic, seed)
+                role = declared.shapes[int(declared.shape[job])].roles[0]
+                services[name] = self._requested(name, model, types, role, traffic, seed)
         if not services:
             raise BadInput(
                 "no job of kind serve names a model of the models file",
@@ -98,28 +109,36 @@ class Served:
                 mend="give services a `model`",
             )
         self._declared = declared
+        self._jobs = {declared.name(job): job for job in range(trace.jobs)}
         self.host = _Recorded(
-            declared, services, window, lambda node: nodes.types[int(nodes.gpu_type[node])]
+            declared,
+            services,
+            window,
+            lambda node: nodes.types[int(nodes.gpu_type[node])],
+            validate=validate,
         )
 
     def _requested(
-        self, name: str, model: str, types: Sequence[str], most: int, traffic: Traffic, seed: int
+        self, name: str, model: str, types: Sequence[str], role: Role, traffic: Traffic, seed: int
     ) -> Requested:
+        share, most = role.needs.share / WHOLE, role.range[1]
         fleet = Fleet(tuple((type_, most) for type_ in types))
         models = Models({model: traffic.models.models[model]}, traffic.models.devices)
-        known = all_known(_only(traffic.requests, model), models, fleet)
+        known = all_known(_only(traffic.requests, model), models, fleet, share)
         lanes: list[Lane] = []
         for type_, count in fleet.devices:
             lanes += [
-                Lane(len(lanes) + at, type_, device=len(lanes) + at, down=True)
+                Lane(len(lanes) + at, type_, device=len(lanes) + at, share=share, down=True)
                 for at in range(count)
             ]
-        lacks = [type_ for type_ in types if (type_, 1.0) not in known[0].latencies]
+        lacks = [type_ for type_ in types if (type_, share) not in known[0].latencies]
         if lacks:
+            part = "" if share == 1 else f"{share:g} of a "
             raise BadInput(
-                f"model {model!r} was not measured on {lacks[0]}",
+                f"model {model!r} was not measured on {part}{lacks[0]}",
                 where=name,
-                mend="add its latency there to the models file",
+                mend="add its latency there to the models file"
+                + (f", with share = {share:g}" if part else ""),
             )
         router = make_router(traffic.router)
         give_caches(lanes, known, models, router)
@@ -136,18 +155,42 @@ class Served:
         if router.can.foresees:
             again = Source(only, models, fleet, world, router, traffic.slo)
             world.future = Future.of(again.chunks())
-        plane = Plane(
-            world, router, Physics(known, noise=traffic.noise, seed=seed), source.chunks(), [tally]
-        )
+        watches: list[Watch] = [tally]
+        if traffic.watch:
+            self._watchings[name] = Watching(world)
+            watches.append(self._watchings[name])
+            if not known[0].tokens:
+                chunks = Source(only, models, fleet, world, None, traffic.slo).chunks()
+                self._bounds[name] = bounded(
+                    chunks, Rates(known, fleet.devices, [(0,)], share=share)
+                )
+        physics = Physics(known, noise=traffic.noise, seed=seed)
+        plane = Plane(world, router, physics, source.chunks(), watches)
         self._tallies[name] = tally
         return Requested(plane, known[0].load)
 
     def figures(self, now: int) -> dict[str, dict[str, Any]]:
         """By service, once the run is over: its figures, and why requests were dropped."""
         self.host.close(now)
+        return {name: self._figures(name, tally) for name, tally in self._tallies.items()}
+
+    def _figures(self, name: str, tally: Tally) -> dict[str, Any]:
+        up = self.host.total_up(self._jobs[name])
+        bound = self._bounds.get(name)
         return {
-            name: {**tally.metrics(0), "dropped_by_reason": dict(tally.dropped)}
-            for name, tally in self._tallies.items()
+            **tally.metrics(0),
+            "utilisation": min(sum(tally.busy) / up, 1.0) if up else None,
+            **({} if bound is None else {"attainment_bound": bound.attainment}),
+            "dropped_by_reason": dict(tally.dropped),
+            "classes": tally.classes.rows(),
+        }
+
+    def watched(self) -> dict[str, Watched]:
+        """By service to which anything came, what a report draws of its batches."""
+        return {
+            name: watching.found(self._tallies[name].latencies, self._tallies[name].requests)
+            for name, watching in self._watchings.items()
+            if self._tallies[name].requests
         }
 
     def windows(self) -> dict[str, dict[str, list[float | None]]]:

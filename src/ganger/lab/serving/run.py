@@ -26,6 +26,7 @@ from ganger.lab.serving.tokens import Usual, apart, rooms_of, speaks, usual_of
 from ganger.lab.serving.trouble import UNTROUBLED, Trouble
 from ganger.lab.serving.watching import Watched, Watching
 from ganger.lab.serving.windows.capacity import capacity_of
+from ganger.lab.serving.windows.keeping import Kept
 from ganger.lab.serving.windows.thinning import Windowed
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.outputs import Outputs
@@ -53,7 +54,8 @@ class Setup:
     devices that fail or are slow; `slo_ttft`, `slo_tpot`: microseconds until the first token, and
     for each further one, that an answer of a token model in time does not exceed; `watch`: whether
     what a report draws is kept; `windows`: microseconds of the windows by which a long log is run,
-    0 for none: those that are like others are read from a table; `prices`: by type of device, of
+    0 for none: those that are like others are read from a table; `table`: a folder in which that is
+    kept, "" for none; `prices`: by type of device, of
     one for an hour; none: nothing is billed.
     """
 
@@ -66,6 +68,7 @@ class Setup:
     slo_tpot: int = NEVER
     watch: bool = False
     windows: int = 0
+    table: str = ""
     prices: tuple[tuple[str, float], ...] = ()
 
 
@@ -155,9 +158,12 @@ def serve(
                   tenants=requests.tenants.values)  # fmt: skip
     physics = Physics(known, noise=setup.noise, seed=setup.seed)
     right = [right_of(model) for model in models.models.values()]
-    windowed = None
+    windowed = kept = None
     if setup.windows:
         windowed = _windowed(requests, models, fleet, router, setup, world, right, per_request)
+        name = recipe if isinstance(recipe, str) else router.name
+        kept = Kept(setup.table, name, str(fleet), _holds_for(name, fleet, setup, known, right))
+        kept.restore(windowed)
     some = requests if windowed is None else windowed.requests
     source = Source(some, models, fleet, world, router, setup.slo, setup.faster, progress)
     if router.can.foresees:
@@ -177,8 +183,9 @@ def serve(
         plane.finish()
         if not tally.requests:
             raise BadInput("there are no requests", where=requests.name, mend="give some")
-        if windowed is not None:
+        if windowed is not None and kept is not None:
             windowed.complete(tally)
+            kept.save(windowed)
     except BaseException:
         if out is not None and made is not None:
             out.close()
@@ -222,6 +229,16 @@ def _billed(
         "cost": cost,
         "cost_per_million_in_time": cost / in_time * 1e6 if in_time else None,
     }
+
+
+def _holds_for(
+    recipe: str, fleet: Fleet, setup: Setup, known: Sequence[Known],
+    right: Sequence[NDArray[np.bool_] | float | None],
+) -> str:  # fmt: skip
+    """In words, all that the table of a run by windows depends on besides the requests."""
+    answers = [each.tobytes() if isinstance(each, np.ndarray) else each for each in right]
+    plain = replace(setup, table="", prices=())
+    return "\n".join(map(repr, (recipe, str(fleet), plain, known, answers)))
 
 
 def _windowed(
@@ -281,11 +298,13 @@ def bound_of(
                                           world.pipelines))  # fmt: skip
 
 
-def all_known(requests: Requests, models: Models, fleet: Fleet) -> list[Known]:
-    """What is known of every model. Raises BadInput."""
+def all_known(requests: Requests, models: Models, fleet: Fleet, share: float = 1.0) -> list[Known]:
+    """What is known of every model on this `share` of each device. Raises BadInput."""
     usual, rooms = usual_of(requests, models), rooms_of(models, [name for name, _ in fleet.devices])
     return [
-        known_of(model, fleet, usual.get(model.name, usual.get(model.family, Usual())), rooms)
+        known_of(
+            model, fleet, usual.get(model.name, usual.get(model.family, Usual())), rooms, share
+        )
         for model in models.models.values()
     ]
 
@@ -309,29 +328,32 @@ def give_caches(
 
 
 def known_of(
-    model: Model, fleet: Fleet, usual: Usual = _USUAL, rooms: Mapping[str, int] = {}
-) -> Known:
-    """What routers and the simulator know of a model on the types of the fleet; of a token model
-    with requests of the `usual` lengths, and `rooms` for caches by type."""
+    model: Model, fleet: Fleet, usual: Usual = _USUAL, rooms: Mapping[str, int] = {},
+    share: float = 1.0,
+) -> Known:  # fmt: skip
+    """What routers and the simulator know of a model on this `share` of the types of the fleet; of
+    a token model with requests of the `usual` lengths, and `rooms` for caches by type: it runs on
+    whole devices only."""
     tables: dict[tuple[str, float], Latencies] = {}
     tokens: dict[str, Times] = {}
     cache_bytes = 0
     for name, _ in fleet.devices:
         speaking = speaks(model, name, usual, rooms.get(name, -1))
-        if speaking is not None:
+        if speaking is not None and share == 1:
             tokens[name], tables[name, 1.0], cache_bytes = speaking
             continue
-        found = model.on(name)
+        found = model.on(name, share)
         if found is not None:
             sizes = np.arange(1, min(found.largest, _LARGEST) + 1)
-            tables[name, 1.0] = Latencies(_micros(found.mean_seconds(sizes)),
+            tables[name, share] = Latencies(_micros(found.mean_seconds(sizes)),
                                           _micros(found.p99_seconds(sizes)))  # fmt: skip
     load = next((model.load[tier] for tier in _TIERS if tier in model.load), 0.0)
-    borders = model.operators.borders if model.operators is not None else ()
-    beside = {(each.device, 1.0): each.beside for each in model.latency
-              if each.share == 1 and each.beside}  # fmt: skip
+    graph = model.operators
+    borders, layers = ((), ()) if graph is None else (graph.borders, graph.layers)
+    beside = {(each.device, share): each.beside for each in model.latency
+              if model.on(each.device, share) is each and each.beside}  # fmt: skip
     return Known(model.name, tables, model.bytes, round(load * SECOND), model.accuracy, borders,
-                 beside, tokens, cache_bytes)  # fmt: skip
+                 beside, tokens, cache_bytes, layers)  # fmt: skip
 
 
 def families_of(models: Models, known: Sequence[Known]) -> list[tuple[str, tuple[int, ...]]]:

@@ -3,6 +3,7 @@ further one, by tenant and by SLO."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from ganger.core.serving.world import Requests, World
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.serving.distribution import Latencies
+from ganger.lab.serving.windows.stored import ClassCounts, Times
 
 I64 = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -59,6 +61,12 @@ class Speech:
         for mine, theirs in ((self.ttft, other.ttft), (self.tpot, other.tpot)):
             if theirs.count:
                 mine.add_like(theirs, round(theirs.count * part))
+
+    def restore(self, ttft: Times, tpot: Times, made: int) -> None:
+        """Become what was stored."""
+        self.ttft.restore(ttft)
+        self.tpot.restore(tpot)
+        self.made = made
 
     def metrics(self, span: float) -> dict[str, float | int | None]:
         """All figures; None where there was no token model."""
@@ -133,6 +141,28 @@ class Classes:
                 times = getattr(theirs, name)
                 if times.count:
                     getattr(mine, name).add_like(times, round(times.count * part))
+
+    def stored(self) -> tuple[int, list[ClassCounts]]:
+        """How coarse the classes are, and each as plain data."""
+        tenants = self._world.tenants
+        return self._coarse, [
+            ClassCounts(
+                model, tenants[tenant] if tenant >= 0 else None, slo,
+                each.requests, each.in_time, each.dropped,
+                each.latencies.stored(), each.ttft.stored(), each.tpot.stored(),
+            )
+            for (model, tenant, slo), each in sorted(self._found.items())
+        ]  # fmt: skip
+
+    def restore(self, coarse: int, rows: Sequence[ClassCounts], code: Callable[[str], int]) -> None:
+        """Become what was stored; `code` is that of a tenant."""
+        self._coarse = coarse
+        for row in rows:
+            key = row.model, -1 if row.tenant is None else code(row.tenant), row.slo
+            each = self._found[key] = _Class()
+            each.requests, each.in_time, each.dropped = row.requests, row.in_time, row.dropped
+            for name in ("latencies", "ttft", "tpot"):
+                getattr(each, name).restore(getattr(row, name))
 
     def _coarsen(self) -> None:
         """Put classes together that are no longer told apart."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
 import numpy as np
@@ -14,11 +14,17 @@ from ganger.core.serving.world import ANSWERED, Lane, World
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.serving.distribution import Latencies
 from ganger.lab.serving.speech import Classes, Speech
+from ganger.lab.serving.windows.stored import Counts
 
 I64 = NDArray[np.int64]
 BLOCK: Final = 64
 """So many requests that follow each other are counted together, for intervals."""
 
+_PLAIN: Final = (
+    "requests", "answered", "late", "batches", "executed", "loads", "preempted", "dropped", "busy",
+    "right", "judged",
+)  # fmt: skip
+"""Attributes that are plain data."""
 _COLUMNS: Final = (
     "request",
     "model",
@@ -88,7 +94,8 @@ class Tally:
             self._used[number] = began
         self.batches += steps
         for part in order.parts:
-            self.executed += steps * len(part.tasks)
+            if not part.last:  # else others of the batch go on with them
+                self.executed += steps * len(part.tasks)
         if order.drops:
             self.preempted += len(order.drops)
 
@@ -164,6 +171,33 @@ class Tally:
         self.busy = [
             mine + round(theirs * part) for mine, theirs in zip(self.busy, other.busy, strict=True)
         ]
+
+    def stored(self) -> Counts:
+        """What another tally can be made of, to be added like (`add_like`)."""
+        coarse, classes = self.classes.stored()
+        return Counts(
+            **{name: getattr(self, name) for name in _PLAIN},
+            latencies=self.latencies.stored(),
+            by_model=self.by_model.tolist(),
+            ttft=self.speech.ttft.stored(),
+            tpot=self.speech.tpot.stored(),
+            made=self.speech.made,
+            coarse=coarse,
+            classes=classes,
+        )
+
+    def restore(self, stored: Counts, tenant: Callable[[str], int]) -> None:
+        """Become what was stored; `tenant` gives the code of one. Raises ValueError where that is
+        of other models or lanes."""
+        by_model = np.array(stored.by_model, np.int64)
+        if by_model.shape != self.by_model.shape or len(stored.busy) != len(self.busy):
+            raise ValueError("of other models or lanes")
+        for name in _PLAIN:
+            setattr(self, name, getattr(stored, name))
+        self.by_model = by_model
+        self.latencies.restore(stored.latencies)
+        self.speech.restore(stored.ttft, stored.tpot, stored.made)
+        self.classes.restore(stored.coarse, stored.classes, tenant)
 
     def _count_blocks(self, in_time: NDArray[np.bool_]) -> None:
         """Add to the block that has begun, then whole ones; what is left begins another."""

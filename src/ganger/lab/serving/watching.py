@@ -116,7 +116,7 @@ class Watching:
             box = Box(lane.number, began, ended, order.model, 0, "load", outcome)
         else:
             parts = order.parts
-            size = sum(len(part.tasks) for part in parts)
+            size = sum(len(part.tasks) for part in parts if not part.last)
             box = Box(lane.number, began, ended, parts[0].model, size, order.reason, outcome)
         self._last.append(box)
         if len(self._last) == BATCHES:

@@ -8,7 +8,17 @@ from typing import Any
 import numpy as np
 
 from ganger.core.books.ledger import members
-from ganger.core.events import Batch, Failed, Finished, NodeDown, NodeUp, Refused, Released, Started
+from ganger.core.events import (
+    Batch,
+    Failed,
+    Finished,
+    NodeDown,
+    NodeUp,
+    Refused,
+    Released,
+    Started,
+    Submitted,
+)
 from ganger.core.plan import Placement, Plan, Resize, Resume, Slot, Start, Stop, Suspend
 from ganger.core.state.jobs import Jobs
 from ganger.core.units import SECOND, WHOLE
@@ -71,6 +81,8 @@ class Recorder:
         """Take in one step."""
         before = self._now_held, self._now_executing
         for event in batch.events:
+            if type(event) is Submitted:
+                continue
             if isinstance(event, Started):
                 self._execute(event.job, event.attempt)
             elif isinstance(event, Finished | Failed | Released | Refused):

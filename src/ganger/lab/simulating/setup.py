@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ganger.core.profiles import Load, Profiles
 from ganger.core.units import NEVER, SECOND
-from ganger.lab.serving.hosting import Traffic
 from ganger.sim.physics import Costs
 from ganger.sim.rows import Outage
+
+if TYPE_CHECKING:
+    from ganger.lab.serving.hosting import Traffic
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,8 @@ class Setup:
     traffic: Traffic | None = None
     """Requests that the services of the trace answer one by one, reported in the same way."""
     prices: Mapping[str, float] = field(default_factory=dict)
-    """By GPU type, of a GPU for an hour; none: nothing is billed (`Run.cost`)."""
+    """By GPU type, of a GPU for an hour; none: those of the cluster file, if it has any."""
+    carbon: float = -1.0
+    """Grams of CO2 equivalent for a kWh; -1: what the cluster file says, else the world's mean."""
     why: bool = False
     """Whether to add up why jobs wait (`Run.waited`)."""

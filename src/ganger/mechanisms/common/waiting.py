@@ -47,6 +47,8 @@ MECHANISMS: Final = {
     "QueuePolicy": "the ordered queue",
     "Scaling": "the line of replicas",
     "SuccessiveHalving": "successive halving",
+    "Racing": "the race between trials",
+    "GroupPolicy": "the rounds of groups",
     "FairPolicy": "progressive filling by shares",
     "VirtualClusters": "the tenants' virtual clusters",
     "LeasePolicy": "the contest for leases",
@@ -61,8 +63,13 @@ MECHANISMS: Final = {
     "CellPolicy": "the tenants' cells",
     "MatchingPolicy": "the matching of jobs to GPUs",
     "PromisePolicy": "the leases promised before deadlines",
+    "TimeSlices": "the turns on GPUs",
 }
 """What refuses, in words, by `Reason.by`."""
+
+
+_RULES: Final = {"may_pass", "min_run_s"}
+"""The evidence that is of a whole queue, not of the job that was refused."""
 
 
 class Room(NamedTuple):
@@ -101,6 +108,19 @@ def reason_for(reasons: Iterable[Reason], shape: int, tenant: int, within: int) 
         if one.within == within and one.shape in (shape, -1) and one.tenant in (tenant, -1)
     ]
     return max(said, key=lambda one: (one.shape >= 0) + (one.tenant >= 0), default=None)
+
+
+def reason_behind(reasons: Iterable[Reason], within: int) -> Reason | None:
+    """Why jobs of that grant wait of which nothing is said: others come first that wait, too, and
+    what refused those has not reached these. They start when those may; None: no job waits."""
+    first = [reason for reason in reasons if reason.within == within]
+    if not first:
+        return None
+    rules = {key: value for key, value in first[0].evidence.items() if key in _RULES}
+    until = 0
+    for reason in first:
+        until |= reason.until
+    return Reason("Priority", first[0].by, evidence=rules, until=until, within=within)
 
 
 def reserved_at(reasons: Iterable[Reason], within: int) -> int:

@@ -47,15 +47,18 @@ class Clockwork:
     def begin(self, world: World) -> Memory:
         """Nothing waits; what is resident may run."""
         lanes = [lane for lane in world.lanes if not lane.copies]
-        pools: dict[tuple[int, str], int] = {}
-        pool_of = [pools.setdefault((lane.store, lane.type), len(pools)) for lane in world.lanes]
+        pools: dict[tuple[int, tuple[str, float]], int] = {}
+        pool_of = [
+            pools.setdefault((lane.store, (lane.type, lane.share)), len(pools))
+            for lane in world.lanes
+        ]
         order = pool_of[: len(lanes)]
         models = range(len(world.models))
-        spans = {type_: self._spans(world, type_) for type_ in dict.fromkeys(t for _, t in pools)}
+        spans = {each: self._spans(world, each) for each in dict.fromkeys(t for _, t in pools)}
         memory = Memory(
             [Waiting() for _ in models],
             pool_of,
-            [spans[type_] for _, type_ in pools],
+            [spans[each] for _, each in pools],
             [[] for _ in pools],
             [[] for _ in models],
             [0] * len(pools),
@@ -153,11 +156,12 @@ class Clockwork:
             found.setdefault(id(spans), (spans, []))[1].extend(memory.lanes_of[pool])
         return list(found.values())
 
-    def _spans(self, world: World, type_: str) -> dict[int, Spans]:
-        """What batches take on a type, by model; of those of several, no long ones are made."""
+    def _spans(self, world: World, kind: tuple[str, float]) -> dict[int, Spans]:
+        """What batches take on a share of a type, by model; of those of several, no long ones are
+        made."""
         found: dict[int, Spans] = {}
         for model, known in enumerate(world.models):
-            table = known.latencies.get((type_, 1.0))
+            table = known.latencies.get(kind)
             if table is not None:
                 found[model] = Spans(
                     list(table.p99),

@@ -12,9 +12,9 @@ from ganger.lab.ahead.alternatives import Waits
 from ganger.lab.ahead.explaining import (
     HOLDERS_MAX,
     compare,
+    explain_suspended,
     explain_waiting,
     jobs_named,
-    keeps_memory,
 )
 from ganger.lab.ahead.whatif import Outlook
 from ganger.service.daemon import Daemon
@@ -48,7 +48,8 @@ def explain(daemon: Daemon, row: int) -> Explanation:
         has = rows.devices(daemon, row, int(kernel.jobs.attempt[row]), held)
         lasts = format_duration(daemon.now() - int(kernel.jobs.held_since[row]))
         what = f"has held {', '.join(has)}" if has else "has run and held nothing itself"
-        found.lines += keeps_memory(kernel, row, has) or [f"It {what} for {lasts}."]
+        if not explain_suspended(rows.scene_of(daemon), row, has, found):
+            found.lines.append(f"It {what} for {lasts}.")
     found.lines += families.sentences(daemon, row)
     preemptions = int(kernel.jobs.preemptions[row])
     if preemptions:

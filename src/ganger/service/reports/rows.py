@@ -106,7 +106,7 @@ def reason_of(daemon: Daemon, row: int) -> str:
     if phase == Phase.BLOCKED:
         return "Dependency" if row in kernel.blockers else daemon.gates.reason(row) or "Priority"
     if phase != Phase.PENDING:
-        return ""
+        return explaining.reason_suspended(kernel, row)
     return scene_of(daemon).reason_of(row)
 
 

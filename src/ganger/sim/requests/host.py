@@ -15,6 +15,7 @@ from math import ceil
 
 from ganger.core.events import Accepted, AnyEvent, Failed, Finished, Released, Served, Started
 from ganger.core.plan import AnyAction, Placement, Resize, Resume, Start, Stop, Suspend
+from ganger.core.serving.memory import restored, stored
 from ganger.core.serving.verbs import Batch, Load
 from ganger.core.serving.world import ANSWERED, OPEN, Lane, World
 from ganger.core.spec import Kind
@@ -81,7 +82,9 @@ class _Window:
         steps = order.steps if isinstance(order, Batch) else 1
         self.batches += steps
         self.executed += (
-            steps * sum(len(part.tasks) for part in order.parts) if isinstance(order, Batch) else 0
+            steps * sum(len(part.tasks) for part in order.parts if not part.last)
+            if isinstance(order, Batch)
+            else 0
         )
 
     def settled(self, world: World, count: int) -> None:
@@ -104,6 +107,8 @@ class _Service:
         self.lanes: dict[int, list[int]] = {}
         """By job: its lanes, also those that are still loading."""
         self.changed = 0
+        self.total_up = 0
+        """Microseconds that lanes were up, added up."""
         self.over = False
         self.came = 0
         """How many requests had come when the window began."""
@@ -116,7 +121,9 @@ class _Service:
     def pass_time(self, now: int) -> None:
         """Serve until `now`."""
         if now > self.changed:
-            self.window.up += self.up * (now - self.changed)
+            passed = self.up * (now - self.changed)
+            self.window.up += passed
+            self.total_up += passed
             self.changed = now
             self.plane.advance(now)
 
@@ -198,7 +205,9 @@ def _quantile(every: list[int], share: float) -> float | None:
 
 class Requesting:
     """A host: services by name whose requests are served, reported each `window` (microseconds)
-    while there are any; `type_of` gives the type of a node's devices."""
+    while there are any; `type_of` gives the type of a node's devices. With `validate` routers go on
+    after each window from what they remember as it would be stored: so that is plain, and all of
+    it."""
 
     def __init__(
         self,
@@ -206,8 +215,10 @@ class Requesting:
         services: Mapping[str, Requested],
         window: int,
         type_of: Callable[[int], str],
+        *,
+        validate: bool = False,
     ) -> None:
-        self._window, self._type_of = window, type_of
+        self._window, self._type_of, self._validate = window, type_of, validate
         self._services = {
             job: _Service(services[declared.name(job)])
             for job in range(declared.n)
@@ -242,6 +253,8 @@ class Requesting:
             if not service.over:
                 service.pass_time(now)
                 told.append((job, service.figures(now)))
+                if self._validate:
+                    service.world.memory = restored(stored(service.world.memory))
                 told += [(each, {"given_back": 1.0}) for each in service.given_back(job)]
         self._next = now + self._window if self._goes_on() else NEVER
         if not told:
@@ -301,6 +314,10 @@ class Requesting:
         service = self._services.get(self._service_of.get(job, -1))
         if service is not None:
             service.end(now, job, drains=drains)
+
+    def total_up(self, job: int) -> int:
+        """Microseconds that replicas of a service were up, added up."""
+        return self._services[job].total_up
 
     def close(self, now: int) -> None:
         """The simulation is over: what still waits is refused."""

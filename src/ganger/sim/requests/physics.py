@@ -81,7 +81,7 @@ class Physics:
                 f"a batch of {items} of {name}, measured to {len(found.mean) - 1}"
             ) from None
         if part.first or part.last:
-            took *= self._share(part)
+            took *= self._models[part.model].part(part.first, part.last)
         if found.sigma is not None:
             sigma = found.sigma.get(items)
             if sigma is None:
@@ -100,11 +100,6 @@ class Physics:
         if not self._noise or all(a == b for a, b in zip(known.mean, known.p99, strict=True)):
             return _Drawn(known.mean, known.p99, None)
         return _Drawn(known.mean, known.p99, {})
-
-    def _share(self, part: Part) -> float:
-        """The share of a model's time that operators `first` to `last` take."""
-        borders = (0.0, *self._models[part.model].borders, 1.0)
-        return borders[part.last or len(borders) - 1] - borders[part.first]
 
     def next_border(self, batch: Batch, began: int, ends: int, now: int) -> tuple[int, int]:
         """When the running batch can be interrupted first, and the operator that it stops before;

@@ -85,6 +85,7 @@ def _check(profile: Profile, where: str) -> None:
         ("locality", profile.locality, 1.0),
         ("scaling", profile.scaling, 0.0),
         ("disturbed", profile.disturbed.values(), 1.0),
+        ("watts", profile.watts.values(), 0.0),
     ]
     if steps is not None:
         rules += [

@@ -3,17 +3,16 @@
 A folder with two kinds of CSV, plain or gzipped. `summary_train`: dataset, network, batch_size,
 optimizer, learning_rate, run, target_metric, target_epoch (the epoch after which that run had
 reached the target; `nan`: it never did). `summary_power_GPU`, by the GPU's type: dataset, network,
-batch_size, optimizer, power_limit (W), time_per_epoch (s).
+batch_size, optimizer, power_limit (W), time_per_epoch (s), average_power (W).
 
 Models are named like Gavel's job types, `resnet50 (batch size 128)`; a network that was trained on
 several data sets also by that: `bert_base_uncased on squad (batch size 32)`. Of every model the
 optimizer and learning rate count that reach the most difficult target, and that soonest. A target
 is reached at the median over the runs, where a run that never does is the latest; so more than half
 of them reach every target of a profile, and a job's own target is the last of these. Percentages
-are taken as fractions; a metric that falls (word errors) is a loss. An epoch's time is that at the
-highest power limit; on other GPU types speed is the V100's over theirs. Zeus ran on one GPU:
-scaling and locality stay at their defaults. Its average power is not used by anything here, nor
-are lower limits: both are left out.
+are taken as fractions; a metric that falls (word errors) is a loss. An epoch's time and the watts
+are those at the highest power limit; on other GPU types speed is the V100's over theirs. Zeus ran
+on one GPU: scaling and locality stay at their defaults. Lower limits are left out.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ _Epochs = dict[float, list[float]]
 """By level of the metric: the epoch at which each run reached it, or `_NEVER`."""
 _Runs = dict[_Model, dict[tuple[str, str], _Epochs]]
 """By model: by optimizer and learning rate."""
-_Times = dict[_Model, dict[str, float]]
-"""By model: seconds of an epoch by optimizer."""
+_Times = dict[_Model, dict[str, tuple[float, float]]]
+"""By model and optimizer: seconds of an epoch, and watts."""
 _Curve = list[tuple[float, float]]
 """(epoch, level): both ever further into training."""
 
@@ -68,6 +67,7 @@ _RUN: dict[str, Kind] = _KEY | {
 _EPOCH: dict[str, Kind] = _KEY | {
     "power_limit": Number(1, 1e5),
     "time_per_epoch": Number(1e-6, 1e9),
+    "average_power": Number(0.0, 1e5),
 }
 
 
@@ -92,14 +92,15 @@ def load_training(folder: Path) -> Profiles:
         task = model[:2]
         optimizer, curve = _best(runs.get(model, {}), falls.get(task, False))
         optimizer = optimizer or next(iter(times[REFERENCE].get(model, {})), "")
-        seconds = {
+        speeds = {
             kind: by_model[model][optimizer]
             for kind, by_model in times.items()
             if optimizer in by_model.get(model, {})
         }
-        alone = seconds.get(REFERENCE, 0.0)
+        alone = speeds.get(REFERENCE, (0.0, 0.0))[0]
         models[name] = Profile(
-            by_type={kind: alone / time for kind, time in seconds.items() if alone},
+            by_type={kind: alone / time for kind, (time, _) in speeds.items() if alone},
+            watts={kind: watts for kind, (_, watts) in speeds.items()},
             convergence=_convergence(curve, falls[task], scales[task], alone) if curve else None,
         )
     return Profiles(models)
@@ -136,12 +137,11 @@ def _runs(path: Path) -> _Runs:
 
 
 def _times(path: Path) -> _Times:
-    highest: dict[_Model, dict[str, tuple[float, float]]] = defaultdict(dict)
-    for model, (optimizer, limit, time) in _rows(path, _EPOCH):
-        before = highest[model].get(optimizer, (0.0, 0.0))
-        highest[model][optimizer] = max(before, (limit, time))
+    highest: dict[_Model, dict[str, tuple[float, ...]]] = defaultdict(dict)
+    for model, (optimizer, *figures) in _rows(path, _EPOCH):
+        highest[model][optimizer] = max(highest[model].get(optimizer, ()), tuple(figures))
     return {
-        model: {optimizer: time for optimizer, (_, time) in by_optimizer.items()}
+        model: {optimizer: (time, watts) for optimizer, (_, time, watts) in by_optimizer.items()}
         for model, by_optimizer in highest.items()
     }
 

@@ -12,6 +12,8 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 _NO_TIME: Final = 1e-9
 """Of a batch's time; less cannot be told from nothing."""
+_THOUSANDTH: Final = 1e-3
+"""Shares of devices are booked in these."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +131,21 @@ class Operators:
         return found
 
     @property
+    def layers(self) -> tuple[str, ...]:
+        """What each segment is: its operators with their inputs and parameters. "" for one of which
+        no operator names parameters: nobody knows whether another model has the same."""
+        return tuple(
+            "; ".join(
+                f"{self.names[at]}({', '.join(self.names[of] for of in self.inputs[at])})"
+                f" {self.parameters[at]}"
+                for at in range(first, after)
+            )
+            if any(self.parameters[first:after])
+            else ""
+            for first, after, _ in self.segments
+        )
+
+    @property
     def borders(self) -> tuple[float, ...]:
         """Where a batch may be cut: after which parts of its time, above 0, rising, below 1."""
         return tuple(np.cumsum([part for *_, part in self.segments])[:-1].tolist())
@@ -167,10 +184,13 @@ class Model:
     utilisation: tuple[Utilisation, ...] = ()
 
     def on(self, device: str, share: float = 1.0) -> Latency | None:
-        """Its profile on a share of a device, if it was measured there."""
-        return next(
-            (each for each in self.latency if each.device == device and each.share == share), None
+        """Its profile on a share of a device (to a thousandth), if it was measured there."""
+        near = (
+            each
+            for each in self.latency
+            if each.device == device and abs(each.share - share) < _THOUSANDTH / 2
         )
+        return next(near, None)
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,7 @@ def _tasks(chosen: dict[str, Any]) -> list[Task]:
         slo_tpot=_slos(chosen.get("slo_tpot"), "--slo-tpot")[0],
         watch=chosen["report"] is not None,
         windows=_window(chosen.get("windows")),
+        table=_table(chosen),
         prices=tuple(sorted(chosen.get("prices", {}).items())),
     )
     return [
@@ -203,6 +204,25 @@ def _window(text: str | None) -> int:
     if not length:
         raise BadInput("no request comes in no time", where="--windows", mend="write like 1m")
     return length
+
+
+def _table(chosen: dict[str, Any]) -> str:
+    """The folder of tables of windows, which is made. Raises BadInput without windows, and where it
+    cannot be."""
+    folder: str = chosen.get("table", "")
+    if not folder:
+        return ""
+    if not chosen.get("windows"):
+        raise BadInput("there are no windows", where="--windows-table", mend="add --windows 1m")
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(
+            f"cannot be made: {error.strerror or error}",
+            where=f"--windows-table: {folder}",
+            mend="name another folder",
+        ) from None
+    return folder
 
 
 def _faster(text: str) -> list[float]:

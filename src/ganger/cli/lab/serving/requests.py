@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from ganger.cli import completion
 from ganger.cli.lab.trace import bars, console, plain_table
 from ganger.cli.lazy import Suggesting
 from ganger.cli.options import key_values
@@ -329,6 +330,7 @@ _SIMULATE = (
                  help="Devices, like T4:4 or T4:4+L4:2. Several fleets, comma separated, are "
                  "compared."),
     click.option("--recipe", "-r", default="serve.triton", show_default=True,
+                 shell_complete=completion.routers,
                  help="Recipes, comma separated; parameters in parentheses. See `ganger recipes "
                  "--plane requests`."),
     click.option("--slo", metavar="TIME,TIME,...",
@@ -356,6 +358,9 @@ _SIMULATE = (
     click.option("--windows", metavar="TIME",
                  help="Run a long log by windows of this length; those that are like others that "
                  "were run are read from a table (docs/serving.md)."),
+    click.option("--windows-table", "table", default="", metavar="FOLDER",
+                 type=click.Path(file_okay=False),
+                 help="Keep that table here, for runs of logs that go on like this one."),
     click.option("--per-request", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                  help="Write what became of each request here, as CSV. Only for a single run."),
     click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",

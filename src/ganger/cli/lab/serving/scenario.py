@@ -90,7 +90,7 @@ def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
         "knows": training.knows,
         "window": training.window,
         "load": ",".join(f"{each:g}" for each in training.loads) or None,
-        "traffic": _traffic(scenario),
+        "traffic": _traffic(scenario, watch=options["report"] is not None),
         "prices": document.prices,
         "files": scenario.files,
     }
@@ -99,12 +99,13 @@ def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
     )
 
 
-def _traffic(scenario: Scenario) -> Traffic:
+def _traffic(scenario: Scenario, *, watch: bool) -> Traffic:
     from ganger.lab.serving.hosting import Traffic
     from ganger.recipes.registry import make_router
     from ganger.workloads.models.reading import read_models
 
     (router,) = scenario.document.routers
     make_router(router)
-    slos = [parse_duration(each, where="slo") for each in scenario.document.slo]
-    return Traffic(scenario.requests(), read_models(scenario.models), router, *(slos or [NEVER]))
+    slo = next((parse_duration(each, where="slo") for each in scenario.document.slo), NEVER)
+    models = read_models(scenario.models)
+    return Traffic(scenario.requests(), models, router, slo, watch=watch)

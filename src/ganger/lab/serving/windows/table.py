@@ -6,6 +6,7 @@ Windows that are alike share an entry. It is measured on as many of them as its 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final
@@ -17,6 +18,7 @@ from ganger.core.units import SECOND
 from ganger.lab.metrics import confidence
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.windows.look import Look
+from ganger.lab.serving.windows.stored import StoredEntry, StoredLook
 
 I64 = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -43,6 +45,8 @@ class Entry:
     tally: Tally
     run: int = 0
     read: int = 0
+    known: int = 0
+    """Requests that were run for it in runs before, where the table was stored."""
     requests_read: int = 0
     _blocks: list[tuple[float, float, float]] = field(default_factory=list)
     _waiting: list[tuple[I64, Flags, Flags]] = field(default_factory=list)
@@ -104,6 +108,29 @@ class Entry:
             if name in intervals
         )
 
+    def stored(self, names: Sequence[str]) -> StoredEntry:
+        """As plain data, for a file; `names` by the code of what is asked for."""
+        look = self.look
+        work = {names[code]: part for code, part in enumerate(look.work.tolist()) if part}
+        plain = StoredLook(look.count, look.rate, work, look.gap_cv, look.dispersion,
+                          dict(look.sizes))  # fmt: skip
+        return StoredEntry(plain, self.tally.stored(), self._blocks)
+
+    @classmethod
+    def restored(
+        cls, stored: StoredEntry, tally: Tally, model: Callable[[str], int],
+        tenant: Callable[[str], int],
+    ) -> Entry:  # fmt: skip
+        """The entry of a file, over an empty tally; `model` and `tenant` give codes. Raises
+        ValueError where it cannot be one of this run."""
+        codes = {model(name): part for name, part in stored.look.work.items()}
+        work = np.zeros(max(codes, default=-1) + 1)
+        work[list(codes)] = list(codes.values())
+        tally.restore(stored.counts, tenant)
+        plain = stored.look
+        look = Look(plain.count, plain.rate, work, plain.gap_cv, plain.dispersion, plain.sizes)
+        return cls(look, tally, known=tally.requests, _blocks=stored.blocks)
+
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         intervals = {
@@ -117,7 +144,8 @@ class Entry:
             "dispersion": self.look.dispersion,
             "windows_run": self.run,
             "windows_read": self.read,
-            "requests_run": self.tally.requests,
+            "requests_run": self.tally.requests - self.known,
+            "requests_known": self.known,
             "converged": self.converged,
             **intervals,
         }

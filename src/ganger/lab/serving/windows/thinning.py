@@ -7,7 +7,7 @@ other, so that each begins with lanes and queues as the one before left them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from ganger.core.serving.world import Lane, World
 from ganger.core.units import SECOND
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.windows.look import Look, changed, look_at
+from ganger.lab.serving.windows.stored import StoredEntry
 from ganger.lab.serving.windows.table import Entry, Table
 from ganger.workloads.requests.columns import Chunk, Requests, joined
 
@@ -62,6 +63,20 @@ class Windowed:
         self.requests = Requests(
             self._produce, requests.name, requests.source, requests.models, requests.tenants
         )
+
+    def restore(self, entries: Sequence[StoredEntry]) -> None:
+        """Begin with a table that was stored. Raises ValueError where it cannot be one of these
+        requests."""
+        for stored in entries:
+            entry = Entry.restored(
+                stored, self._tally(), self._given.models.code, self._given.tenants.code
+            )
+            self.table.entries.append(entry)
+
+    def stored(self) -> list[StoredEntry]:
+        """The table, as it is after the run; entries of which nothing was run are left out."""
+        names = self._given.models.values
+        return [each.stored(names) for each in self.table.entries if each.tally.requests]
 
     # ------------------------------------------------------------------ in
 

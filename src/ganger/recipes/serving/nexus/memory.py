@@ -26,10 +26,13 @@ class Stream(Struct):
 
 class Flow(Struct):
     """A session: `order` are the lines in which its requests wait, one after the other, as often
-    as the rate there says; `rate`: for which it was planned, 0 if it was not."""
+    as the rate there says; `rate`: for which it was planned, 0 if it was not. Models that begin
+    with the same layers are one: `model` is the first of them, `mix` the rates of those that are
+    asked for."""
 
     model: int
     slo: int
+    mix: dict[int, float] = {}
     order: list[int] = []
     turn: int = 0
     rate: float = 0.0
@@ -37,20 +40,24 @@ class Flow(Struct):
 
 class Line(Struct):
     """Requests of a session at a lane: at most `batch` inputs run together; `latency`: by inputs,
-    as it is planned with."""
+    as it is planned with; `tables`: the same by model where its models begin with the same
+    layers."""
 
     lane: int
     queue: Fifo
     batch: int
     latency: Sequence[int]
+    tables: dict[int, list[int]] | None = None
 
 
 class Pool(Struct):
     """Lanes that are alike, those that are down included; `latency`: by model that they run, as it
-    is planned with."""
+    is planned with; `mixed`: by session of the plan, the same where several models begin with the
+    same layers."""
 
     lanes: list[int]
     latency: dict[int, list[int]]
+    mixed: dict[int, list[int]] = {}
 
 
 class Memory(Struct):
@@ -65,6 +72,8 @@ class Memory(Struct):
     start: list[int]
     timed: list[int]
     staged: Staged | None
+    alike: list[list[int]]
+    """By model, those that begin with the same layers, itself included."""
     streams: dict[tuple[int, int], Stream] = {}
     slos: dict[int, list[int]] = {}
     """By what is asked for, rising."""

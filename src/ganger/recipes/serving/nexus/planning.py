@@ -12,6 +12,7 @@ from ganger.mechanisms.serving.pipeline import expected
 from ganger.mechanisms.serving.queues import Fifo
 from ganger.recipes.serving.nexus.memory import Flow, Line, Memory, Pool, Stream, spread
 from ganger.recipes.serving.nexus.packing import Session, fitted, largest_batch, throughput
+from ganger.recipes.serving.nexus.prefix import planned
 from ganger.recipes.serving.nexus.query import budgets, is_tree
 
 _LEAST: Final = 0.01
@@ -87,11 +88,16 @@ class Planning:
             memory.cycle[at], memory.pace[at], memory.turn[at] = [], 0, 0
         for stream in memory.streams.values():
             self.divide(world, memory, stream, up)
-            for at, items in zip(stream.sessions, _items(world, stream), strict=True):
-                memory.flows[at].rate += max(stream.rate, 0.0) * items
+            needs = zip(_models(world, stream), _items(world, stream), strict=True)
+            for at, (model, items) in zip(stream.sessions, needs, strict=True):
+                rate = max(stream.rate, 0.0) * items
+                memory.flows[at].rate += rate
+                memory.flows[at].mix[model] += rate
+        for pool in memory.pools:
+            pool.mixed = {}
         entries: list[list[tuple[int, float]]] = [[] for _ in memory.flows]
         for pool, lanes in up:
-            self._pack(memory, pool, lanes, up, entries)
+            self._pack(world, memory, pool, lanes, up, entries)
         for at, flow in enumerate(memory.flows):
             if entries[at]:
                 flow.order = spread(entries[at])
@@ -146,15 +152,31 @@ class Planning:
             stream.sessions.append(self.session(memory, stage.model, own))
 
     def session(self, memory: Memory, model: int, slo: int) -> int:
-        """The number of the session with this model and SLO."""
-        found = memory.index.get((model, slo))
+        """The number of the session with this model, or one that begins with the same layers, and
+        this SLO."""
+        first = memory.alike[model][0]
+        found = memory.index.get((first, slo))
         if found is None:
-            found = memory.index[model, slo] = len(memory.flows)
-            memory.flows.append(Flow(model, slo))
+            found = memory.index[first, slo] = len(memory.flows)
+            memory.flows.append(Flow(first, slo))
+        memory.flows[found].mix.setdefault(model, 0.0)
         return found
+
+    def _latency(self, world: World, memory: Memory, pool: Pool, at: int) -> list[int] | None:
+        """Microseconds by inputs of a session on the lanes of a pool; None where it cannot run
+        there."""
+        flow = memory.flows[at]
+        group = memory.alike[flow.model]
+        if len(group) == 1 or flow.model not in pool.latency:
+            return pool.latency.get(flow.model)
+        if at not in pool.mixed:
+            mix = flow.mix
+            pool.mixed[at] = planned(world.models, pool.latency, mix, group, flow.slo)
+        return pool.mixed[at]
 
     def _pack(
         self,
+        world: World,
         memory: Memory,
         pool: Pool,
         lanes: list[int],
@@ -168,13 +190,13 @@ class Planning:
         sessions = []
         for at, flow in enumerate(memory.flows):
             all_ = sum(
-                len(some) * throughput(each.latency[flow.model], flow.slo)
+                len(some) * throughput(known, flow.slo)
                 for each, some in up
-                if flow.model in each.latency
+                if (known := self._latency(world, memory, each, at)) is not None
             )
-            if flow.rate < _LEAST or not all_ or flow.model not in pool.latency:
+            latency = self._latency(world, memory, pool, at)
+            if flow.rate < _LEAST or not all_ or latency is None:
                 continue
-            latency = pool.latency[flow.model]
             part = len(lanes) * throughput(latency, flow.slo) / all_
             sessions.append(Session(at, latency, flow.slo, flow.rate * part))
         nodes, factor = fitted(sessions, len(lanes), fill=self.fill)
@@ -184,7 +206,7 @@ class Planning:
             memory.busy.append([])
             for share in node.shares:
                 at = share.session.number
-                line = self._line(memory, lane, at, share.batch, share.session.latency)
+                line = self._line(memory, pool, lane, at, share.batch, share.session.latency)
                 entries[at].append((line, share.session.rate))
                 memory.busy[-1].append((at, share.took / node.duty / factor))
 
@@ -193,22 +215,31 @@ class Planning:
         flow = memory.flows[at]
         flow.turn = 0
         flow.order = [
-            self._line(memory, lane, at, max(largest_batch(latency, flow.slo), 1), latency)
+            self._line(memory, pool, lane, at, max(largest_batch(latency, flow.slo), 1), latency)
             for pool in memory.pools
-            if (latency := pool.latency.get(flow.model)) is not None
+            if (latency := self._latency(world, memory, pool, at)) is not None
             for lane in pool.lanes
             if not world.lanes[lane].down
         ]
 
     def _line(
-        self, memory: Memory, lane: int, session: int, batch: int, latency: Sequence[int]
-    ) -> int:
-        number = len(memory.lines)
-        memory.lines.append(Line(lane, Fifo(memory.flows[session].model, lane), batch, latency))
+        self, memory: Memory, pool: Pool, lane: int, session: int, batch: int,
+        latency: Sequence[int],
+    ) -> int:  # fmt: skip
+        number, model = len(memory.lines), memory.flows[session].model
+        tables = pool.latency if len(memory.alike[model]) > 1 else None
+        memory.lines.append(Line(lane, Fifo(model, lane), batch, latency, tables))
         if memory.turn[lane] == len(memory.cycle[lane]):
             memory.turn[lane] += 1  # a cycle that is over stays so
         memory.cycle[lane].append(number)
         return number
+
+
+def _models(world: World, stream: Stream) -> list[int]:
+    """The model of each of its sessions."""
+    if stream.code < world.first_pipeline:
+        return [stream.code]
+    return [stage.model for stage in world.pipelines[stream.code - world.first_pipeline].stages]
 
 
 def _items(world: World, stream: Stream) -> list[float]:

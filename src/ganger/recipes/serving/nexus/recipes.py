@@ -33,8 +33,7 @@ class Cycle(Enum):
 @recipe(
     NEXUS,
     needs="latencies",
-    reconstructed="models that begin with the same layers are not batched together; pre- and"
-    " post-processing take no time; rates are not"
+    reconstructed="pre- and post-processing take no time; rates are not"
     " stated by users: until they were measured, a session is served by all lanes in turn, and the"
     " weight of the last second in a rate is ours; the lanes of a fleet that the plan could spare"
     " are used (`fill`), and types of lanes are packed apart, each for what it can do of the load;"
@@ -62,6 +61,9 @@ def nexus(
     times the latency that was measured. With `fill` all lanes are used, for as many times the
     measured rates as they can serve. `cycle=execution`: a cycle is as long as its batches take, as
     in the public code, and a lane that could wait does not.
+
+    Models that begin with the same layers (by the `operators` of the models file) are one session
+    for each SLO: a batch runs these layers once, and then what each model has of its own.
     """
     planning = Planning(epoch, soonest, overload, weight, cycle is Cycle.EXECUTION, fill, segments)
     return Nexus(planning, profile)

@@ -17,6 +17,7 @@ from ganger.core.serving.world import Lane, World
 from ganger.core.units import NEVER
 from ganger.mechanisms.serving.batching import taken
 from ganger.mechanisms.serving.pipeline import LATE, Staging
+from ganger.recipes.serving.nexus import prefix
 from ganger.recipes.serving.nexus.memory import Line, Memory, Stream, alike
 from ganger.recipes.serving.nexus.planning import Planning
 
@@ -46,6 +47,7 @@ class Nexus:
             [*none],
             [*none],
             _STAGING.begin(world) if world.pipelines else None,
+            prefix.alike(world.models),
         )
 
     # ------------------------------------------------------------------ what comes
@@ -244,10 +246,18 @@ class Nexus:
                 queue.pop(1)
                 continue
             count, items = taken(world, queue, lane, line.batch)
-            if world.deadline_of(number) >= begins + line.latency[items]:
-                part = Part(queue.model, queue.pop(count), items)
+            took = 0
+            if line.tables is None:
+                took = line.latency[items]
+            else:
+                some = prefix.counted(world, queue.rows[queue.first : queue.first + count])
+                took = prefix.took(world.models, line.tables, some)
+            if world.deadline_of(number) >= begins + took:
                 reason = "the batch of its cycle" if items >= line.batch else "all that wait"
-                return Batch(lane.number, (part,), reason)
+                tasks = queue.pop(count)
+                if line.tables is None:
+                    return Batch(lane.number, (Part(queue.model, tasks, items),), reason)
+                return Batch(lane.number, prefix.batch(world, line.tables, tasks), reason)
             queue.pop(1)
             self._refuse(world, memory, number, LATE, world.now)
         return None
@@ -258,21 +268,30 @@ class Nexus:
         assert isinstance(order, Batch), "it loads nothing"
         memory: Memory = world.memory
         memory.awake.add(order.lane)
-        part = order.parts[0]
         if done.outcome != OK:
-            self._again(world, memory, part.tasks)
-        elif memory.staged is None:
-            world.answer(part.tasks, part.model)
-        else:
-            world.answer([number for number in part.tasks if number >= 0], part.model)
-            for number in part.tasks:
-                if number < 0:
-                    row = world.tasks[number].request
-                    wanted = _STAGING.over(world, memory.staged, number)
-                    if wanted:
-                        stream = self._stream_of(world, memory, row)
-                        self._send_tasks(world, memory, stream, wanted)
+            lost = [number for part in order.parts if not part.last for number in part.tasks]
+            if len(order.parts) > 1:
+                lost.sort(key=world.arrival_of)
+            self._again(world, memory, lost)
+            return ()
+        for part in order.parts:
+            if not part.last:  # else it is what the models have in common
+                self._answer(world, memory, part)
         return ()
+
+    def _answer(self, world: World, memory: Memory, part: Part) -> None:
+        """A model has run."""
+        if memory.staged is None:
+            world.answer(part.tasks, part.model)
+            return
+        world.answer([number for number in part.tasks if number >= 0], part.model)
+        for number in part.tasks:
+            if number < 0:
+                row = world.tasks[number].request
+                wanted = _STAGING.over(world, memory.staged, number)
+                if wanted:
+                    stream = self._stream_of(world, memory, row)
+                    self._send_tasks(world, memory, stream, wanted)
 
     def told(self, world: World, news: News) -> Sequence[Do]:
         """Lanes come and go: the plan is made anew for those that there are."""

@@ -1,0 +1,1 @@
+"""What runs cost: energy, carbon and money, by who held what and computed when."""

@@ -1,0 +1,114 @@
+"""The account of a run: energy, carbon and money, by job, tenant and of nobody.
+
+`energy_kwh` is what all nodes drew while they were on, up to when the last job let go of its GPUs;
+of it `energy_of_idle_kwh` for what nobody held. `carbon_kg`: that energy x the grid's intensity.
+`cost` is what all nodes cost in that time: `cost_of_jobs` + `cost_of_services` + `cost_of_idle`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.lab.billing.power import Grid, Watts
+
+_Floats = NDArray[np.float64]
+
+
+def figure(value: float) -> str:
+    """A figure for people: thousands without decimals, less with up to four digits."""
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+@dataclass(repr=False, eq=False)
+class Account:
+    """What a run drew and cost, up to when the last job let go of what it held. The columns have
+    one entry a job of the run's table."""
+
+    tenants: list[str]
+    service: NDArray[np.bool_]
+    """Whether it is a service, or a replica of one."""
+    energy_kwh: _Floats
+    idle_energy_kwh: float
+    """Of nodes that are on, for what nobody holds of them: it is nobody's."""
+    cost: _Floats | None
+    """None: nothing has a price."""
+    idle_cost: float | None
+    grid: Grid
+    watts: list[Watts]
+
+    def __repr__(self) -> str:
+        return f"<Account of {len(self.tenants)} jobs>"
+
+    @property
+    def all_energy_kwh(self) -> float:
+        """Of jobs, services and nobody."""
+        return float(self.energy_kwh.sum()) + self.idle_energy_kwh
+
+    @property
+    def _kg(self) -> float:
+        """Kilograms of CO2 equivalent for a kWh."""
+        return self.grid.grams / 1000
+
+    @property
+    def costs(self) -> dict[str, float]:
+        """Of jobs, of services with their replicas, and of what nobody held; {} without prices."""
+        if self.cost is None or self.idle_cost is None:
+            return {}
+        services = float(self.cost[self.service].sum())
+        jobs = float(self.cost[~self.service].sum())
+        return {"jobs": jobs, "services": services, "idle": self.idle_cost}
+
+    def metrics(self) -> dict[str, float]:
+        """The figures of the whole run, by name."""
+        return {
+            "energy_kwh": self.all_energy_kwh,
+            "energy_of_idle_kwh": self.idle_energy_kwh,
+            "carbon_kg": self.all_energy_kwh * self._kg,
+            **{f"cost_of_{who}": paid for who, paid in self.costs.items()},
+            **({"cost": sum(self.costs.values())} if self.costs else {}),
+        }
+
+    def columns(self) -> dict[str, _Floats]:
+        """By job."""
+        columns = {"energy_kwh": self.energy_kwh, "carbon_kg": self.energy_kwh * self._kg}
+        return columns if self.cost is None else {**columns, "cost": self.cost}
+
+    def of(self, rows: NDArray[Any]) -> dict[str, float]:
+        """Of some jobs together."""
+        return {name: float(column[rows].sum()) for name, column in self.columns().items()}
+
+    def by_tenant(self) -> dict[str, dict[str, float]]:
+        """By tenant: `energy_kwh`, `carbon_kg`, and `cost` where there are prices."""
+        names, codes = np.unique(np.array(self.tenants, dtype=object), return_inverse=True)
+        return {str(name): self.of(codes == code) for code, name in enumerate(names.tolist())}
+
+    def said(self) -> list[str]:
+        """Where the figures come from, in sentences."""
+        watts = "; ".join(
+            f"{each.what} {figure(each.load)} W ({each.load_from})"
+            + (f", idle {figure(each.idle)} W ({each.idle_from})" if each.idle != each.load else "")
+            for each in self.watts
+        )
+        return [
+            f"Watts: {watts}.",
+            f"Carbon: {figure(self.grid.grams)} g for a kWh ({self.grid.source}).",
+            "Idle is what nobody held of nodes that were on, up to when the last job let go.",
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """Energy and carbon, and where their figures come from."""
+        return {
+            "kwh": self.all_energy_kwh,
+            "idle_kwh": self.idle_energy_kwh,
+            "carbon_kg": self.all_energy_kwh * self._kg,
+            "grid": self.grid._asdict(),
+            "watts": [each._asdict() for each in self.watts],
+            "by_tenant": self.by_tenant(),
+        }

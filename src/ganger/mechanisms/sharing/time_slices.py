@@ -1,0 +1,270 @@
+"""Time slices: more jobs than GPUs, which take turns on them (Gandiva, OSDI 2018, section 3.1).
+
+A job that says how much GPU memory it keeps is suspended for the turns of others and stays where it
+is. Any other is stopped, which costs what its checkpoint costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
+
+from ganger.core.books.ledger import may_doze, members
+from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, STARTED, WOKE
+from ganger.core.plan import Placement, Plan, Reason, Resume, Suspend
+from ganger.core.protocols import revived
+from ganger.core.spec import Kind
+from ganger.core.state.jobs import Phase
+from ganger.core.units import NEVER
+from ganger.core.view import View
+from ganger.mechanisms.common.reasons import decides_at
+from ganger.mechanisms.common.reconcile import STAYS
+from ganger.mechanisms.placement.place import PACK, Placer
+
+TRIES: Final = 8
+"""So many of those whose turn is over are looked at for the place of one job that waits."""
+_RUNNING: Final = int(Phase.RUNNING)
+_TRAIN: Final = int(Kind.TRAIN)
+_UNTIL: Final = QUEUED | STARTED | CAPACITY_FREED | CAPACITY_LOST | COMMANDED
+
+Device: TypeAlias = tuple[int, int]
+"""Node and number of the device in it."""
+
+
+class Packs(Protocol):
+    """Who may compute beside whom on the same GPUs. `computing`: by device, who computes there."""
+
+    def learn(self, view: View, memory: Any, computing: dict[Device, list[int]]) -> Any:
+        """What is known now: what was kept, and what `view` tells."""
+
+    def placement(self, view: View, job: int, placement: Placement) -> Placement:
+        """`placement` as the job is to hold it, so that another may come beside it."""
+
+    def apart(self, view: View, memory: Any, computing: dict[Device, list[int]]) -> list[int]:
+        """Jobs that have to yield now, because of those beside them."""
+
+    def beside(self, view: View, memory: Any, job: int, others: list[int]) -> bool:
+        """Whether `job`, which waits or sleeps, may compute beside `others`, who do."""
+
+    def wake(self, view: View, memory: Any, computing: dict[Device, list[int]]) -> int:
+        """When it has to be asked again; NEVER if it need not be."""
+
+
+@dataclass(frozen=True)
+class TimeSlices:
+    """First come, first served while there is room; beyond that, turns of a `quantum`
+    (microseconds).
+
+    Whoever has waited longest for a turn, asleep or in the queue, gets the next one. Those in its
+    way sleep, or stop, once they have computed for a quantum. A job that waits takes the place of
+    one of as many GPUs, of those with the fewest asleep below them.
+    """
+
+    name: str
+    quantum: int
+    place: Placer = PACK
+    packs: Packs | None = None
+    orders: ClassVar[tuple[type, ...]] = (Suspend, Resume)
+
+    def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
+        """The turns that begin now."""
+        turns, packs = _Turns(view, self), self.packs
+        if packs is not None:
+            turns.memory = memory = packs.learn(view, revived(memory, packs.learn), turns.computing)
+            for job in packs.apart(view, memory, turns.computing):
+                turns.take_turn_from([job], keeps=True)
+        for job in turns.waiting():
+            if job in view.ledger.asleep:
+                turns.resume(job)
+            else:
+                turns.start(job)
+        wake = min(turns.wake, turns.next_turn())
+        if packs is not None:
+            wake = min(wake, packs.wake(view, memory, turns.computing))
+        return view.draft.plan(turns.reasons(), wake, _UNTIL), memory
+
+
+class _Turns:
+    """One decision: who computes where, who sleeps below, and when the next turn ends."""
+
+    def __init__(self, view: View, slices: TimeSlices) -> None:
+        self._view, self._slices = view, slices
+        self.memory: Any = None
+        self.wake = NEVER
+        self._resumed: set[int] = set()
+        self._refused: set[int] = set()
+        """Shapes for which there was no place."""
+        self.computing: dict[Device, list[int]] = {}
+        self._below: dict[Device, int] = {}
+        """By device: how many sleep there and wait for a turn."""
+        for job, (_, placement) in sorted(view.ledger.holds.items()):
+            self._note(job, placement)
+
+    def _note(self, job: int, placement: Placement) -> None:
+        """The job computes there from now on, or sleeps."""
+        asleep = job in self._view.ledger.asleep
+        if asleep and job not in self._view.resumable:
+            return  # people want it to sleep
+        for device in devices_of(placement):
+            if asleep:
+                self._below[device] = self._below.get(device, 0) + 1
+            else:
+                self.computing.setdefault(device, []).append(job)
+
+    def waiting(self) -> list[int]:
+        """Whoever waits for a turn, the one that has waited longest first."""
+        view, at = self._view, self._view.at
+        asleep = [(at.since[job], job) for job in view.ledger.asleep if job in view.resumable]
+        line = [(at.pending_since[job], job) for job in view.pending.tolist()]
+        return [job for _, job in sorted(asleep + line)]
+
+    def turn_ends(self, job: int) -> int:
+        """When a job will have computed for a quantum; NEVER for one that has not begun, or is not
+        to be interrupted."""
+        at = self._view.at
+        if job in self._resumed:
+            return self._view.now + self._slices.quantum
+        if at.phase[job] != _RUNNING or at.kind[job] != _TRAIN or at.on_preempt[job] in STAYS:
+            return NEVER
+        began: int = at.began[job]
+        return began + self._slices.quantum
+
+    def take_turn_from(self, jobs: Iterable[int], *, keeps: bool) -> None:
+        """Their turn is over: with `keeps` they may keep the memory that they say they keep."""
+        for job in jobs:
+            placement = self._yields(job, keeps=keeps)
+            for device in devices_of(placement):
+                self.computing[device].remove(job)
+                if job in self._view.ledger.asleep:
+                    self._below[device] = self._below.get(device, 0) + 1
+
+    def _yields(self, job: int, *, keeps: bool) -> Placement:
+        draft, placement = self._view.draft, self._view.ledger.holds[job][1]
+        if keeps and may_doze(draft.shape(job)):
+            draft.suspend(job)
+        else:
+            draft.stop(job)
+        return placement
+
+    def _in_the_way(self, placement: Placement) -> list[int]:
+        """Who computes on any device of `placement`."""
+        devices = devices_of(placement)
+        return sorted({job for device in devices for job in self.computing.get(device, ())})
+
+    def _may_join(self, job: int, others: list[int]) -> bool:
+        packs = self._slices.packs
+        return packs is not None and packs.beside(self._view, self.memory, job, others)
+
+    def _all_had_theirs(self, jobs: list[int]) -> bool:
+        """Whether the turns of all are over."""
+        return max(self.turn_ends(job) for job in jobs) <= self._view.now
+
+    def next_turn(self) -> int:
+        """When the next one ends of those who compute over others that wait for it; where that is
+        over and nobody could take it, in a quantum."""
+        now = self._view.now
+        over = {
+            job
+            for device, below in self._below.items()
+            if below
+            for job in self.computing.get(device, ())
+        }
+        ends = min((self.turn_ends(job) for job in over), default=NEVER)
+        return ends if ends > now else now + self._slices.quantum
+
+    # ------------------------------------------------------------------ who gets a turn
+
+    def resume(self, job: int) -> None:
+        """A turn for a job that sleeps, if those who compute there have had theirs."""
+        placement = self._view.ledger.holds[job][1]
+        others = self._in_the_way(placement)
+        if others and not self._may_join(job, others):
+            if not self._all_had_theirs(others):
+                return
+            self.take_turn_from(others, keeps=True)
+        if self._view.draft.resume(job):
+            self._resumed.add(job)
+            for device in devices_of(placement):
+                self._below[device] -= 1
+                self.computing.setdefault(device, []).append(job)
+
+    def start(self, job: int) -> None:
+        """A place for a job that waits: a free one, one beside another job, or that of a job whose
+        turn is over."""
+        shape = self._view.at.shape[job]
+        if shape in self._refused:
+            return
+        if not (self._on_free(job) or self._beside_another(job) or self._on_a_turn(job)):
+            self._refused.add(shape)
+
+    def _on_free(self, job: int) -> bool:
+        view, packs = self._view, self._slices.packs
+        placement = self._slices.place.find(view, view.ledger, job)
+        if placement is None:
+            return False
+        if packs is not None:
+            placement = packs.placement(view, job, placement)
+        view.draft.start(job, placement)
+        self._note(job, placement)
+        return True
+
+    def _alike(self, job: int) -> list[int]:
+        """Those that compute on as many GPUs as the job asks for."""
+        at, gpus = self._view.at, self._view.at.gpus[job]
+        others = {other for jobs in self.computing.values() for other in jobs}
+        return sorted(
+            other for other in others if at.gpus[other] == gpus and at.size[other] == gpus
+        )
+
+    def _beside_another(self, job: int) -> bool:
+        if self._slices.packs is None:
+            return False
+        view = self._view
+        for other in self._alike(job):
+            placement = view.ledger.holds[other][1]
+            if self._may_join(job, self._in_the_way(placement)) and view.ledger.is_free(
+                view.draft.shape(job), placement
+            ):
+                view.draft.start(job, placement)
+                self._note(job, placement)
+                return True
+        return False
+
+    def _on_a_turn(self, job: int) -> bool:
+        view, draft = self._view, self._view.draft
+        due: list[tuple[int, int, int]] = []
+        for other in self._alike(job):
+            ends = self.turn_ends(other)
+            if ends > view.now:
+                self.wake = min(self.wake, ends)
+                continue
+            devices = devices_of(view.ledger.holds[other][1])
+            due.append((max(self._below.get(device, 0) for device in devices), ends, other))
+        keeps = may_doze(draft.shape(job))
+        for _, _, other in sorted(due)[:TRIES]:
+            others = self._in_the_way(view.ledger.holds[other][1])
+            if not self._all_had_theirs(others):
+                continue
+            mark = draft.mark()
+            for each in others:
+                self._yields(each, keeps=keeps)
+            placement = self._slices.place.find(view, view.ledger, job)
+            draft.rollback(mark)
+            if placement is not None:
+                self.take_turn_from(others, keeps=keeps)
+                return self._on_free(job)
+        return False
+
+    def reasons(self) -> list[Reason]:
+        """Why those in the queue wait: all that compute where they could are within their turns."""
+        numbers, until = decides_at(self.wake), _UNTIL | WOKE
+        return [
+            Reason("Resources", "TimeSlices", shape, evidence=numbers, until=until)
+            for shape in sorted(self._refused)
+        ]
+
+
+def devices_of(placement: Placement) -> list[Device]:
+    """The devices of a placement."""
+    return [(slot.node, device) for slot in placement for device in members(slot.devices)]

@@ -1,0 +1,1 @@
+"""Recipes that share GPUs, and what belongs to them alone."""

@@ -1,0 +1,159 @@
+"""What belongs to Gandiva alone: pairs that are tried and kept if they pay, and placement by
+affinity (Xiao et al., OSDI 2018, sections 3.1 and 3.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from ganger.core.books.ledger import Cell, Ledger, may_doze
+from ganger.core.plan import Placement
+from ganger.core.state.jobs import Phase
+from ganger.core.units import NEVER, WHOLE
+from ganger.core.view import View
+from ganger.mechanisms.common.reconcile import STAYS, with_share
+from ganger.mechanisms.placement.place import Place
+from ganger.mechanisms.sharing.time_slices import Device
+
+_RUNNING: Final = int(Phase.RUNNING)
+_HALF: Final = WHOLE // 2
+
+
+class Tried(msgspec.Struct):
+    """`alone`: by job, its speed when nobody was beside it. `pairs`: by the two models, GPUs and
+    GPU type, what the two did together, each as a part of its speed alone."""
+
+    alone: dict[int, float] = {}
+    pairs: dict[str, float] = {}
+
+
+@dataclass(frozen=True)
+class PairsThatPay:
+    """Two jobs on the same GPUs for as long as they do `least` of what one does alone, or more.
+
+    Only jobs that have run alone for `trial` (microseconds) are paired, so that both speeds are
+    known. What a pair of models does together is measured after as long, and holds for the next of
+    its kind.
+    """
+
+    trial: int
+    least: float = 1.0
+
+    def learn(self, view: View, memory: Tried | None, computing: dict[Device, list[int]]) -> Tried:
+        """The speeds that those who compute now have alone, or in pairs."""
+        before = memory or Tried()
+        phase, rate = view.at.phase, view.at.rate
+        alone = {job: speed for job, speed in before.alone.items() if phase[job] < Phase.FINISHED}
+        pairs = before.pairs
+        for group in _groups(view, computing):
+            if any(phase[job] != _RUNNING for job in group):
+                continue
+            if not self._is_measured(view, group):
+                continue
+            if len(group) == 1:
+                alone[group[0]] = rate[group[0]]
+            elif len(group) == 2:
+                key = _key(view, *group)
+                if key not in pairs:
+                    parts = [rate[job] / alone[job] for job in group if alone.get(job)]
+                    pairs = {**pairs, key: sum(parts) if len(parts) == 2 else 0.0}
+        return Tried(alone, pairs)
+
+    def _is_measured(self, view: View, group: list[int]) -> bool:
+        """Whether all have computed for long enough since they were started or resumed."""
+        began: int = max(view.at.began[job] for job in group)
+        return began + self.trial <= view.now
+
+    def placement(self, view: View, job: int, placement: Placement) -> Placement:
+        """Half of each GPU for whom another may come beside, who has it whole while alone."""
+        return with_share(placement, _HALF) if self._pairs_up(view, job) else placement
+
+    def _pairs_up(self, view: View, job: int) -> bool:
+        """Whether it is known how fast the job's model runs beside some other, and it asks for GPUs
+        alone."""
+        shape = view.draft.shape(job)
+        return (
+            view.oracle.profile(view.jobs.models[view.at.model[job]]).shares
+            and view.at.on_preempt[job] not in STAYS
+            and (shape.is_plain or may_doze(shape))
+        )
+
+    def apart(self, view: View, memory: Tried, computing: dict[Device, list[int]]) -> list[int]:
+        """Of each pair that does too little, the one that came last."""
+        return sorted(
+            max(group, key=lambda job: (view.at.began[job], job))
+            for group in _groups(view, computing)
+            if len(group) == 2 and memory.pairs.get(_key(view, *group), self.least) < self.least
+        )
+
+    def beside(self, view: View, memory: Tried, job: int, others: list[int]) -> bool:
+        """Whether the two may be tried, or have paid before."""
+        if len(others) != 1 or not {job, others[0]} <= memory.alone.keys():
+            return False
+        held = view.ledger.holds[others[0]][1]
+        mine = view.ledger.holds.get(job)
+        if (
+            held[0].share != _HALF
+            or not self._pairs_up(view, job)
+            or (mine is not None and mine[1] != held)
+        ):
+            return False
+        return memory.pairs.get(_key(view, job, others[0]), self.least) >= self.least
+
+    def wake(self, view: View, memory: Tried, computing: dict[Device, list[int]]) -> int:
+        """When the next pair has been tried for long enough."""
+        ends, at = NEVER, view.at
+        for group in _groups(view, computing):
+            if len(group) == 2 and _key(view, *group) not in memory.pairs:
+                began = [at.began[job] if at.phase[job] == _RUNNING else view.now for job in group]
+                ends = min(ends, max(began) + self.trial)
+        return ends
+
+
+def _groups(view: View, computing: dict[Device, list[int]]) -> list[list[int]]:
+    """Those who compute on the same devices, each group once, of jobs that may have another beside
+    them."""
+    holds = view.ledger.holds
+    groups = dict.fromkeys(tuple(jobs) for jobs in computing.values())
+    return [
+        list(group) for group in groups if all(holds[job][1][0].share == _HALF for job in group)
+    ]
+
+
+def _key(view: View, job: int, other: int) -> str:
+    """The two models (a job without one is a model of its own), their GPUs and the type of these;
+    the same whichever job comes first."""
+    jobs, at = view.jobs, view.at
+    names = sorted(jobs.models[at.model[each]] or f"job {each}" for each in (job, other))
+    kind = view.ledger.cell_of[view.ledger.holds[other][1][0].node].gpu_type
+    return "/".join([*names, str(at.gpus[job]), kind])
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByAffinity(Place):
+    """On a node that serves jobs of as many GPUs, else on one that serves nobody, else anywhere; by
+    the fit rule among these."""
+
+    def find(
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
+    ) -> Placement | None:
+        """The first of the three that has room."""
+        first = super().find(view, ledger, job, cells, gpus)
+        if first is None:
+            return None
+        sizes: dict[int, set[int]] = {}
+        for other, (_, placement) in ledger.holds.items():
+            for slot in placement:
+                sizes.setdefault(slot.node, set()).add(view.at.gpus[other])
+        size = gpus or view.at.gpus[job]
+        alike = {node for node, here in sizes.items() if size in here}
+        for nodes in (alike, {node for node in range(view.nodes.n) if node not in sizes}):
+            if {slot.node for slot in first} <= nodes:
+                return first
+            with ledger.hidden([node for node in range(view.nodes.n) if node not in nodes]):
+                better = super().find(view, ledger, job, cells, gpus) if nodes else None
+            if better is not None:
+                return better
+        return first

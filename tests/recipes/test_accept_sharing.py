@@ -1,0 +1,198 @@
+"""Hand checks of recipes that share GPUs: Gandiva."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ganger.core.books.ledger import Ledger
+from ganger.core.profiles import Measured, Profile, Profiles
+from ganger.core.spec import ClusterSpec, GpuType, Needs, NodeSpec, OnPreempt, Role, Shape
+from ganger.core.units import MINUTE, SECOND
+from ganger.lab.simulation import Setup
+from worlds import Played, Work, gpus, job, play, trace_of
+
+M = MINUTE // SECOND
+KEEPS = Shape((Role(needs=Needs(gpu_memory=6000)),))
+
+
+def box(nodes: int = 1, each: int = 1, memory: int = 16_000) -> ClusterSpec:
+    """Nodes of GPUs with so many MiB."""
+    return ClusterSpec(
+        (NodeSpec(count=nodes, gpus=each, gpu_type="A"),), (GpuType("A", memory=memory),)
+    )
+
+
+def keeping(mib: int, size: int = 1) -> Shape:
+    """A gang that says how much memory it keeps on each GPU."""
+    return Shape((Role(size=size, needs=Needs(gpu_memory=mib)),))
+
+
+def doing(run: Played, verb: str) -> list[tuple[float, str]]:
+    """When what was suspended, resumed, started or stopped."""
+    return [(at / M, said.split(" ")[1]) for at, said in run.actions if said.startswith(verb)]
+
+
+# ---------------------------------------------------------------------- turns
+
+
+@pytest.mark.parametrize("shape", [KEEPS, gpus(1)])
+def test_the_short_job_is_done_at_two_minutes_instead_of_eleven(shape: Shape) -> None:
+    """The card's check: jobs of 10 and 1 min arrive together on 1 GPU, quantum 1."""
+    works = [job("long", 0, 10 * M, shape=shape), job("short", 0, 1 * M, shape=shape)]
+    assert play("fifo", trace_of(works), box()).ended("short") == 11 * M
+    run = play("gandiva", trace_of(works), box())
+    assert (run.started("short"), run.ended("short"), run.ended("long")) == (M, 2 * M, 11 * M)
+    assert run.jobs.attempt[0] == (1 if shape is KEEPS else 2)
+
+
+def test_three_jobs_take_turns_in_the_order_in_which_they_wait() -> None:
+    works = [job(name, 0, 3 * M, shape=keeping(5000)) for name in "abc"]
+    run = play("gandiva", trace_of(works), box())
+    assert doing(run, "suspend") == [(at, "abcabc"[int(at) - 1]) for at in (1, 2, 3, 4, 5, 6)]
+    assert doing(run, "resume") == [(at, "abcabc"[int(at) - 3]) for at in (3, 4, 5, 6, 7, 8)]
+    assert [run.ended(name) for name in "abc"] == [7 * M, 8 * M, 9 * M]
+
+
+def test_who_does_not_fit_into_memory_beside_those_asleep_waits_for_an_end() -> None:
+    works = [job(name, 0, 3 * M, shape=keeping(6000)) for name in "abc"]
+    run = play("gandiva", trace_of(works), box())
+    assert [run.started(name) for name in "abc"] == [0, M, 5 * M]
+
+
+def test_nobody_is_interrupted_before_its_quantum_is_over_or_while_nobody_waits() -> None:
+    works = [job("a", 0, 10 * M, shape=KEEPS), job("b", 90, 1 * M, shape=KEEPS)]
+    run = play("gandiva(quantum=2m)", trace_of(works), box())
+    assert doing(run, "suspend") == [(2, "a")]
+    assert (run.started("b"), run.ended("b")) == (2 * M, 3 * M)
+    assert doing(run, "resume") == [(3, "a")]
+
+
+@pytest.mark.parametrize("stays", [OnPreempt.NEVER, OnPreempt.KILL])
+def test_who_must_not_be_preempted_is_not_interrupted(stays: OnPreempt) -> None:
+    works = [
+        job("a", 0, 10 * M, shape=KEEPS, on_preempt=stays),
+        job("b", 0, 1 * M, shape=KEEPS),
+    ]
+    assert play("gandiva", trace_of(works), box()).started("b") == 10 * M
+
+
+def test_a_newcomer_lies_over_the_job_with_the_fewest_asleep_below_it() -> None:
+    """Two GPUs. c goes to the first, d to the second: a third job on the first waits longer."""
+    works = [job(name, 0, 20 * M, shape=keeping(4000)) for name in "ab"]
+    works += [job(name, 1, 20 * M, shape=keeping(4000)) for name in "cd"]
+    run = play("gandiva", trace_of(works), box(each=2))
+    assert [run.started(name) for name in "cd"] == [M, M]
+    last = [row for row in run.actions if row[1].startswith("start")]
+    assert last == [(0, "start a on 0:0"), (0, "start b on 0:1"), (M, "start c on 0:0"),
+                    (M, "start d on 0:1")]  # fmt: skip
+
+
+def test_a_gang_takes_the_place_of_a_gang_of_as_many_gpus() -> None:
+    """The pair runs where the pair ran; the single job has a GPU to itself."""
+    works = [
+        job("single", 0, 9 * M, shape=keeping(4000)),
+        job("pair", 0, 9 * M, shape=keeping(4000, 2)),
+        job("later", 0, 1 * M, shape=keeping(4000, 2)),
+    ]
+    run = play("gandiva", trace_of(works), box(each=3))
+    assert doing(run, "suspend") == [(1, "pair")]
+    assert (run.ended("later"), run.ended("single")) == (2 * M, 9 * M)
+
+
+def test_a_job_is_placed_beside_jobs_of_its_size_then_on_an_empty_node() -> None:
+    """Best fit alone would put d beside a, where one GPU is left, and c there, too."""
+    works = [
+        job("a", 0, 60, size=3), job("b", 1, 60, size=1), job("c", 2, 60, size=1),
+        job("d", 3, 60, size=3), job("e", 4, 60, size=1),
+    ]  # fmt: skip
+    run = play("gandiva", trace_of(works), box(nodes=3, each=4))
+    starts = [said for _, said in run.actions if said.startswith("start")]
+    assert [said.rpartition(" ")[2][0] for said in starts] == ["0", "1", "1", "2", "1"]
+
+
+# ---------------------------------------------------------------------- pairs
+
+
+def beside(first: float, second: float) -> Setup:
+    """Models x and y do 10 steps a second alone, and beside each other these parts of it."""
+
+    def model(other: str, part: float) -> Profile:
+        alone = {"A": {1: 10.0, 2: 10.0}}
+        both = {other: {"A": {1: 10.0 * part, 2: 10.0 * part}}}
+        return Profile(measured=Measured(alone, "A", beside=both))
+
+    profiles = Profiles(models={"x": model("y", first), "y": model("x", second)})
+    return Setup(profiles=profiles)
+
+
+def two(**more: Any) -> list[Work]:
+    """Jobs of models x and y that would run 10 min alone."""
+    return [job(name, 0, 10 * M, model=model, **more) for name, model in (("a", "x"), ("b", "y"))]
+
+
+def test_a_pair_that_does_less_than_one_alone_is_tried_once_and_taken_apart() -> None:
+    """The card's check: 0.6 + 0.3. From the third minute on both have run alone; until the fourth
+    they are side by side, and never again."""
+    run = play("gandiva", trace_of(two(shape=KEEPS)), box(), beside(0.6, 0.3))
+    assert doing(run, "resume")[0] == (2, "a")
+    assert doing(run, "suspend")[:3] == [(1, "a"), (3, "a"), (4, "b")]
+    ends = [run.ended(name) for name in "ab"]
+    assert ends == [pytest.approx(20.1 * M), pytest.approx(19.7 * M)]
+
+
+def test_a_pair_that_does_more_than_one_alone_is_kept() -> None:
+    """The card's check: 0.7 + 0.6. Together from the second minute on: a has 9 min left and takes
+    9 / 0.7, then b is alone."""
+    run = play("gandiva", trace_of(two(shape=KEEPS)), box(), beside(0.7, 0.6))
+    assert doing(run, "suspend") == [(1, "a")]
+    assert run.ended("a") == pytest.approx((2 + 9 / 0.7) * M)
+    left = 9 - 0.6 * 9 / 0.7
+    assert run.ended("b") == pytest.approx((2 + 9 / 0.7 + left) * M)
+    assert (
+        play("gandiva(pack=no)", trace_of(two(shape=KEEPS)), box(), beside(0.7, 0.6)).ended("a")
+        == 19 * M
+    )
+
+
+def test_jobs_that_say_nothing_of_memory_are_paired_once_they_have_run_alone() -> None:
+    run = play("gandiva", trace_of(two()), box(), beside(0.7, 0.6))
+    assert doing(run, "stop") == [(1, "a")]
+    assert run.ended("a") == pytest.approx((2 + 9 / 0.7) * M)
+    assert doing(run, "start")[2] == (2, "a")
+
+
+def test_what_a_pair_of_models_does_is_known_to_the_next_of_their_kind() -> None:
+    """c and d come when a and b are over: they are not tried again."""
+    later = [
+        job(name, 30 * M, 3 * M, model=model, shape=KEEPS)
+        for name, model in (("c", "x"), ("d", "y"))
+    ]
+    run = play("gandiva", trace_of([*two(shape=KEEPS), *later]), box(), beside(0.6, 0.3))
+    assert [run.ended(name) for name in "cd"] == [35 * M, 36 * M]
+
+
+def test_three_jobs_share_turns_between_a_pair_and_one() -> None:
+    """z is known beside nobody, so it has its turns alone."""
+    works = [*two(shape=keeping(5000)), job("c", 0, 4 * M, model="z", shape=keeping(5000))]
+    run = play("gandiva", trace_of(works), box(), beside(0.7, 0.6))
+    assert doing(run, "suspend")[:6] == [
+        (1, "a"), (2, "b"), (3, "c"), (4, "a"), (4, "b"), (5, "c"),
+    ]  # fmt: skip
+    assert run.phase("c") == "finished"
+
+
+def test_books_of_packed_and_sleeping_jobs_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody computes on more than a whole GPU, whatever is suspended, resumed and paired."""
+    seen: list[int] = []
+    check = Ledger.check
+
+    def look(ledger: Ledger) -> None:
+        seen.extend(used for node in ledger.shared for used, _ in node.values())
+        check(ledger)
+
+    monkeypatch.setattr(Ledger, "check", look)
+    play("gandiva", trace_of(two(shape=KEEPS)), box(), beside(0.7, 0.6))
+    assert {500, 1000} <= set(seen)
+    assert max(seen) <= 1000
