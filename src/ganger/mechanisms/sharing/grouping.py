@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import combinations, islice
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -37,11 +37,12 @@ WINDOW = 512
 """So many jobs of one shape are grouped at a time."""
 GAIN = 1e-9
 """By so much more than one job alone a group must do to be one."""
-COMPANY = 1e-4
-"""A group counts so much more, in proportion, whose members share GPUs already: nobody changes
-company for nothing."""
+MATCHINGS_MAX = 4096
+"""So many matchings are remembered."""
 Group: TypeAlias = tuple[int, ...]
 """Its jobs, ascending in order of precedence."""
+Models: TypeAlias = tuple[int, ...]
+"""The models of a group by number, ascending."""
 _MOVABLE = (int(Phase.STARTING), int(Phase.RUNNING))
 
 
@@ -69,6 +70,19 @@ class Efficiencies:
 
     def __init__(self) -> None:
         self.known: dict[tuple[tuple[str, ...], int, tuple[str, ...]], float] = {}
+
+
+class Matchings:
+    """By kinds of groups, how many there are of each, GPUs and types: how many of each two kinds
+    come together."""
+
+    __slots__ = ("known",)
+
+    def __init__(self) -> None:
+        self.known: dict[
+            tuple[tuple[Models, ...], tuple[int, ...], int, tuple[str, ...]],
+            dict[tuple[Models, Models], int],
+        ] = {}
 
 
 def efficiency(view: View, models: tuple[str, ...], gpus: int, types: tuple[str, ...]) -> float:
@@ -218,30 +232,55 @@ class GroupPolicy:
     def _pairs(
         self, view: View, groups: list[Group], types: tuple[str, ...]
     ) -> Iterator[tuple[float, Group, Group]]:
-        """The pairs of groups of the largest total efficiency, each with its own."""
-        weight = self._weights(view, groups, types)
+        """The pairs of groups of the largest total efficiency, each with its own. Groups of the
+        same models are alike: those that share GPUs already stay together, the others go in order.
+        """
+        code, gpus = view.at.model, view.at.gpus[groups[0][0]]
+        alike: dict[Models, list[Group]] = {}
+        for group in groups:
+            alike.setdefault(tuple(sorted(code[job] for job in group)), []).append(group)
+        kinds = tuple(sorted(alike))
+        matched = view.cached(Matchings).known
+        key = kinds, tuple(len(alike[kind]) for kind in kinds), gpus, types
+        if key not in matched:
+            if len(matched) > MATCHINGS_MAX:
+                matched.clear()
+            matched[key] = self._match(view, *key)
+        quota = dict(matched[key])
+        partners = [*_in_company(view, alike, quota), *_in_order(alike, quota)]
+        for first, second, kind, partner in partners:
+            yield self._worth(view, kind, partner, gpus, types), first, second
+
+    def _match(
+        self,
+        view: View,
+        kinds: tuple[Models, ...],
+        sizes: tuple[int, ...],
+        gpus: int,
+        types: tuple[str, ...],
+    ) -> dict[tuple[Models, Models], int]:
+        """How many groups of each two kinds come together."""
+        worth = [
+            [self._worth(view, first, second, gpus, types) for second in kinds] for first in kinds
+        ]
+        number = np.repeat(np.arange(len(kinds)), sizes)
+        weight: Floats = np.array(worth)[number][:, number]
+        count: dict[tuple[Models, Models], int] = {}
         for first, second in enumerate(heaviest_pairs(weight).partner.tolist()):
             if first < second:
-                yield float(weight[first, second]), groups[first], groups[second]
+                pair = kinds[number[first]], kinds[number[second]]
+                count[pair] = count.get(pair, 0) + 1
+        return count
 
-    def _weights(self, view: View, groups: list[Group], types: tuple[str, ...]) -> Floats:
-        """The efficiency of each two groups together; 0 where they cannot be."""
-        code, names, gpus = view.at.model, view.jobs.models, view.at.gpus[groups[0][0]]
-        models = [tuple(sorted(code[job] for job in group)) for group in groups]
-        kinds = {each: number for number, each in enumerate(dict.fromkeys(models))}
-        table = np.zeros((len(kinds), len(kinds)))
-        for first, row in kinds.items():
-            for second, column in kinds.items():
-                if row <= column and len(first) + len(second) <= self.members:
-                    together = tuple(names[each] for each in sorted(first + second))
-                    table[row, column] = efficiency(view, together, gpus, types)
-                    table[column, row] = table[row, column]
-        number = np.array([kinds[each] for each in models])
-        weight = table[number][:, number]
-        held = [_where(view, group) for group in groups]
-        seats = {place: seat for seat, place in enumerate(dict.fromkeys(held))}
-        seat = np.array([seats[place] if place else -1 - at for at, place in enumerate(held)])
-        return np.asarray(weight * np.where(seat[:, None] == seat, 1.0 + COMPANY, 1.0))
+    def _worth(
+        self, view: View, first: Models, second: Models, gpus: int, types: tuple[str, ...]
+    ) -> float:
+        """The efficiency of two groups of these models together; 0 where they are too many."""
+        if len(first) + len(second) > self.members:
+            return 0.0
+        names = view.jobs.models
+        together = tuple(names[each] for each in sorted(first + second))
+        return efficiency(view, together, gpus, types)
 
     # ------------------------------------------------------------------ what they ask for
 
@@ -302,6 +341,36 @@ def _where(view: View, group: Group) -> tuple[tuple[int, int], ...]:
     if held is None or not held[1] or not held[1][0].share:
         return ()
     return tuple((slot.node, slot.devices) for slot in held[1])
+
+
+def _in_company(
+    view: View, alike: dict[Models, list[Group]], quota: dict[tuple[Models, Models], int]
+) -> Iterator[tuple[Group, Group, Models, Models]]:
+    """Groups that hold the same GPUs already, as far as their kinds come together at all; they
+    leave `alike`, and their pairs `quota`."""
+    seats: dict[tuple[tuple[int, int], ...], list[tuple[Models, Group]]] = {}
+    for kind in sorted(alike):
+        for group in alike[kind]:
+            place = _where(view, group)
+            if place:
+                seats.setdefault(place, []).append((kind, group))
+    for there in seats.values():
+        for (kind, first), (partner, second) in combinations(there, 2):
+            pair = kind, partner
+            if quota.get(pair) and first in alike[kind] and second in alike[partner]:
+                quota[pair] -= 1
+                alike[kind].remove(first)
+                alike[partner].remove(second)
+                yield first, second, kind, partner
+
+
+def _in_order(
+    alike: dict[Models, list[Group]], quota: dict[tuple[Models, Models], int]
+) -> Iterator[tuple[Group, Group, Models, Models]]:
+    """The rest of the pairs, the first groups of each kind first."""
+    for (kind, partner), many in sorted(quota.items()):
+        for _ in range(many):
+            yield alike[kind].pop(0), alike[partner].pop(0), kind, partner
 
 
 def _sharing(view: View, ranked: list[int], shape: int) -> Iterator[int]:
