@@ -26,6 +26,7 @@ from effects import (
     serving,
     serving_memory,
     serving_nexus,
+    sharing,
 )
 from effects.common import EFFECTS, SEEDS, Effect
 
@@ -38,6 +39,7 @@ FAMILIES = (
     serving,
     serving_memory,
     serving_nexus,
+    sharing,
 )
 HEAD = """# Published effects, in shape
 
