@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 from provenance import made
@@ -89,11 +90,13 @@ def words(mean: dict[tuple[str, str], float]) -> str:
         for name in TRACES
         for ours, other in pairs
     ]
-    return (
+    said = (
         f"Average JCT is shorter by {', '.join(ratios)}; the paper claims up to 3.6 times on its"
-        " testbed.\nThe longest jobs take as long as they take alone: where the last of them ends"
-        " late, the makespan is theirs."
+        " testbed. On trace3 the last job comes after 2268 h, which is nearly all of every"
+        " makespan. Where jobs wait for weeks, as on trace1, muri-l takes turns by the quantum (10"
+        " minutes of GPU time) and stops jobs most often."
     )
+    return fill(said, 100)
 
 
 def main() -> None:
