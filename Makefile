@@ -28,9 +28,9 @@ $(VENV)/dev: $(VENV)/run requirements/dev.lock
 demo: $(VENV)/run ## Replay the bundled workload under eight schedulers; writes demo.html
 	$(BIN)/ganger demo --report demo.html
 
-test: $(VENV)/dev ## Lint, types, import contracts and all tests
+test: $(VENV)/dev ## Lint, types, import contracts and all tests; prints the ten slowest
 	@$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=10
 
 check: lint types floors ## Everything but the tests
 

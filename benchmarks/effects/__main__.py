@@ -24,6 +24,7 @@ from effects import (
     programmes,
     queues,
     serving,
+    serving_lanes,
     serving_memory,
     serving_nexus,
     sharing,
@@ -36,10 +37,11 @@ FAMILIES = (
     fairness,
     elasticity,
     programmes,
+    sharing,
     serving,
+    serving_lanes,
     serving_memory,
     serving_nexus,
-    sharing,
 )
 HEAD = """# Published effects, in shape
 
@@ -65,7 +67,10 @@ delay-scheduling 1.00 (philly-like, few gangs), then 0.98 of waiting always and 
 nearly all suffer apart); topology-aware 0.98 of spreading over nodes; marble 0.90 of Optimus
 (curves that hardly flatten), then 1.00 (Optimus knew true speeds); genie as good as the earliest
 deadline first (jobs of fixed size). drf, ftf, hierarchical and yarn-cs are what others are
-compared with and claim nothing of their own.
+compared with and claim nothing of their own; so are serve.no-batch, serve.fixed-batch,
+serve.triton, serve.bentoml, serve.round-robin, serve.least-loaded, serve.dedicated,
+serve.composed, serve.clairvoyant, scale.static-peak and scale.threshold. cache.lfu, cache.random
+and cache.clairvoyant are in the row of cache.lru, scale.asked in that of swayam.
 
 Systems that serve requests run on models by formula, over requests that are made up as the set-up
 says, with a 99th percentile of latency of 1.1 times the mean; *costs* then says what each side

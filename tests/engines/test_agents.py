@@ -29,7 +29,7 @@ from ganger.core.events import (
 from ganger.core.plan import Resize, Slot, Start, Stop
 from ganger.core.spec import OnPreempt
 from ganger.core.units import SECOND
-from ganger.engines.agent.attempt.attempt_dir import AttemptDir, KeeperRecord, short_path
+from ganger.engines.agent.attempt.attempt_dir import AttemptDir, SupervisorRecord, short_path
 from ganger.engines.agent.attempt.spawn import Places, workers_of
 from ganger.engines.agent.attempt.steps import Steps
 from ganger.engines.agent.detached import start_agent
@@ -175,10 +175,10 @@ def test_a_prepared_part_survives_the_agent_and_starts_once(tmp_path: Path) -> N
     assert folder.key == Key(1, 1)
     assert folder.prepare() == prepare
     assert not folder.was_taken()
-    lock = folder.take(KeeperRecord({}))
+    lock = folder.take(SupervisorRecord({}))
     assert folder.is_kept()
     with pytest.raises(FileExistsError):
-        folder.take(KeeperRecord({}))
+        folder.take(SupervisorRecord({}))
     os.close(lock)
     assert not folder.is_kept()
     folder.write_exit(Exit(code=5))

@@ -227,6 +227,7 @@ def test_what_waits_goes_before_what_runs() -> None:
     assert counts(diary, kernel, "web") == [(0, 0), (0, 2), (120, 1)]
     reasons = [reason for _, plan in diary.steps if plan for reason in plan.reasons]
     assert reasons[0].by == "Scaling"
+    assert reasons[0].evidence == {"asked_gpus": 1.0}
     assert kernel.jobs.phase[1:4].tolist() == [Phase.RUNNING, Phase.FINISHED, Phase.FINISHED]
 
 

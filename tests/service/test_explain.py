@@ -13,6 +13,7 @@ from ganger.client.answers import Explanation
 from ganger.client.why import sentence
 from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec, NodeSpec, TenantSpec
+from ganger.core.state.jobs import Phase
 from ganger.core.units import HOUR, SECOND
 from ganger.engines.testing.fake import Script
 from ganger.service.commands import NodeOrder
@@ -315,3 +316,16 @@ def test_a_suspended_job_that_waits_for_its_gpus_says_for_whose(make: Make) -> N
     assert told(desk, row).holders == [other + 1], "it has not let go yet"
     desk.steps(1)
     assert job_answer(desk.daemon, row).reason == ""
+
+
+def test_a_job_that_the_recipe_suspended_waits_for_its_next_turn(make: Make) -> None:
+    desk = make("gandiva(quantum=1s)", box(1, "node-1"))
+    first, second = (desk.submit(gpus=1, gpu_memory="4GiB")[0] for _ in range(2))
+    while desk.phase(first) != Phase.SUSPENDED:
+        desk.steps(1)
+    desk.steps(1)
+    assert desk.phase(second) == Phase.RUNNING
+    assert job_answer(desk.daemon, first).reason == "Resources"
+    lines = told(desk, first).lines
+    assert lines[0].endswith("The recipe suspended it, and resumes it in its next turn.")
+    assert lines[1:] == [f"Job {second + 1} runs there."]

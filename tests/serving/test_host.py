@@ -23,6 +23,7 @@ from ganger.core.serving.router import RETIRES, Router
 from ganger.core.serving.verbs import Do, Ended, Retire
 from ganger.core.serving.world import Known, Lane, Latencies, World
 from ganger.core.spec import JobSpec, Kind, Needs, Role, Shape
+from ganger.core.state.names import Names
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.log import replay
 from ganger.lab.result import Run
@@ -37,6 +38,7 @@ from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
 from ganger.workloads.models.profiles import Latency, Model, Models
 from ganger.workloads.models.reading import read_models
+from ganger.workloads.requests.columns import Chunk, Requests
 from ganger.workloads.requests.processes import constant, spike
 from ganger.workloads.requests.synthetic import Mix, generated
 from serving.rig import MS, Seen, table
@@ -124,6 +126,10 @@ def test_a_replica_answers_once_it_has_loaded() -> None:
         "batch": 1,
         "p50": pytest.approx(2.2),
         "p99": 3.1,
+        **{f"most_in_{each}s": 1 for each in ("0.125", "0.25", "0.5", "1")},
+        "most_in_2s": 2,
+        "most_in_4s": 2,
+        "most_in_8s": 3,
     }
     assert desk.host.next_time() == NEVER
     assert desk.ended() == [3.1, 3.2, 5.1]
@@ -139,6 +145,69 @@ def test_the_time_in_which_replicas_were_up_is_added_up() -> None:
     desk.host.happened(9 * SECOND, [Released(1, 1), Released(2, 1)])
     desk.until(20)
     assert desk.host.total_up(0) == (6 + 3) * SECOND
+
+
+def test_a_window_says_why_requests_were_dropped_and_how_many_came_at_once() -> None:
+    """Eight in a tenth of a second, of which two fit into the queue beside the one that runs; one
+    as the window ends."""
+    desk = Desk(*[5 + each / 80 for each in range(8)], 9, 10,
+                router=make_router("serve.triton(size=1,longest=2)"))  # fmt: skip
+    desk.starts(1, 1)
+    (window, *_) = desk.until(10)
+    assert (window["dropped"], window["dropped:the queue was full"]) == (5, 5)
+    assert (window["most_in_0.125s"], window["most_in_4s"], window["most_in_8s"]) == (8, 8, 8)
+    (*_, last) = desk.until(30)
+    assert "dropped:the queue was full" not in last
+
+
+def test_arrivals_are_counted_also_of_requests_that_are_forgotten() -> None:
+    """More than are kept at once; a window's pieces add up to what came in it."""
+    desk = Desk(*[4 + each / 20_000 for each in range(70_000)], 7.999, latencies=table(0.001))
+    desk.starts(1, 1)
+    (window, *_) = desk.until(10)
+    assert desk.world.requests.base > 0
+    assert window["arrivals"] == window["most_in_8s"] == 70_001
+    assert window["most_in_0.125s"] == 2_500
+
+
+def test_what_a_model_says_is_compared_with_the_labels_of_its_requests() -> None:
+    """It gives every input the class that it was recorded to give; one request has no label."""
+    sizes = np.arange(1, 3)
+    took = Latency("T4", 1.0, sizes, sizes / 100, sizes / 100)
+    says = np.array([3, 1, 2])
+    model = Model("m", bytes=1, latency=(took,), predicted=says, labels=np.array([3, 0, 2]))
+    rows = Chunk(
+        np.array([2, 3, 4, 5]) * SECOND,
+        np.zeros(4, np.int32),
+        input=np.array([0, 1, 5, 2]),
+        label=np.array([3, 0, 2, -1]),
+    )
+    web = job("web", at=0, lasts=60, kind=Kind.SERVE, model="m", shape=WEB.spec.shape)
+    models = Models({"m": model}, {"T4": 0})
+    setup = Setup(traffic=Traffic(Requests.of(rows, Names(["m"])), models, "serve.no-batch"))
+    heard = list[Any]()
+
+    class Keeps:
+        """A journal of windows."""
+
+        def append(self, revision: int, batch: Any, plan: Any, memory: Any) -> None:
+            heard.extend(each for each in batch.events if isinstance(each, Served))
+
+    run_one(trace_of((web,)), load_cluster("1x3xT4"), "fifo", setup, journal=lambda kernel: Keeps())
+    assert [heard[0].figures[name][0] for name in ("labelled", "correct")] == [3, 2]
+
+
+def test_each_replica_says_how_busy_it_was_while_it_was_up() -> None:
+    """The first from 3 s on with a second's work; the second from 8 s on, with none."""
+    desk = Desk(4, 5, 9.75, latencies=table(500))
+    desk.starts(1, 1)
+    desk.until(5)
+    desk.starts(2, 6)
+    desk.until(9.9)
+    (event,) = desk.host.advance(10 * SECOND)
+    assert isinstance(event, Served)
+    assert event.services == (0, 1, 2)
+    assert event.figures["busy"][1:] == pytest.approx([1.25 / 7, 0])
 
 
 def test_a_window_without_replicas_has_no_share_that_was_busy() -> None:

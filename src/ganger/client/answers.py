@@ -130,7 +130,7 @@ class Changed(msgspec.Struct, kw_only=True):
 
 class NodeAnswer(msgspec.Struct, kw_only=True):
     """A node. `memory` in MiB, `cpus` in cores; `state`: up, down or drained; `gpus_withheld`:
-    GPUs that others hold, whom Ganger does not know."""
+    GPUs that are used outside Ganger."""
 
     name: str
     state: str
@@ -192,7 +192,7 @@ class Quota(msgspec.Struct, kw_only=True):
 
 
 class TokenAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A token: `id` is what it is called by, `token` its text, which is told once."""
+    """A token: `id` is what it is called by, `token` its text, which is shown once."""
 
     id: str
     user: str
@@ -209,7 +209,7 @@ class RolesAnswer(msgspec.Struct, kw_only=True):
 
 
 class SinkAnswer(msgspec.Struct, kw_only=True):
-    """Somebody who is told of events of jobs. `waiting` messages are not sent yet."""
+    """A receiver of messages about jobs. `waiting` messages are not sent yet."""
 
     name: str
     events: list[str]
@@ -230,8 +230,9 @@ class AsideAnswer(msgspec.Struct, kw_only=True):
 
 
 class NotifyAnswer(msgspec.Struct, kw_only=True):
-    """Who is told of what, by the file at `path`; `error`: what is wrong with it. `set_aside`:
-    messages of the last three days that can never be sent; the others go on without them."""
+    """The receivers of messages, by the file at `path`; `error`: what is wrong with it.
+    `set_aside`: messages of the last three days that can never be sent; the others go on without
+    them."""
 
     path: str
     error: str
@@ -240,7 +241,7 @@ class NotifyAnswer(msgspec.Struct, kw_only=True):
 
 
 class IdleJob(msgspec.Struct, kw_only=True):
-    """A job that holds GPUs and does nothing with them; `told`: long enough to be told of."""
+    """A job that holds GPUs and does nothing with them; `told`: long enough to be reported."""
 
     job: int
     label: str
@@ -356,7 +357,7 @@ class AlternativeAnswer(msgspec.Struct, kw_only=True):
 
 
 class Explanation(msgspec.Struct, kw_only=True):
-    """Why a job is where it is: Slurm's word, sentences, who holds what it waits for.
+    """Why a job is where it is: Slurm's word, sentences, the jobs that hold what it waits for.
 
     Of a job that waits: `by`, the class that refused it; `evidence`, the numbers of that class (the
     end of a key is its unit: `_gpus`, `_jobs`, `_s`, and `_at_s` for Unix seconds); `until`, the

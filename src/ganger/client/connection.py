@@ -26,7 +26,7 @@ class NoDaemon(GangerError):  # noqa: N818 - reads as a sentence
 
 
 class Refusal(BadInput):
-    """The daemon said no; `status` is HTTP's."""
+    """The daemon refused; `status` is HTTP's."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.detail or problem.title, where=problem.where, mend=problem.mend)

@@ -1,5 +1,5 @@
-"""Files and folders that another user made or may change. What they say is not done here: a journal
-names a recipe, a recipe is Python, and a backup says what runs as whom."""
+"""Files and folders that another user made or may change. They are not obeyed here: a journal names
+a recipe, a recipe is Python, and a backup holds what runs under which user."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def refuse_others_file(path: Path, *, above: bool = False) -> Path:
 
 def others_may_change(found: os.stat_result) -> bool:
     """Whether somebody else than the owner and root can write a file, or move what is in a folder.
-    A group in which the owner is alone is no others."""
+    A group with the owner as its only member does not count."""
     mode = stat.S_IMODE(found.st_mode)
     if stat.S_ISDIR(found.st_mode) and mode & _STICKY:
         return False

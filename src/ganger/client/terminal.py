@@ -1,4 +1,4 @@
-"""A shell inside a job: the job calls back to whoever waits for it, and a terminal is joined.
+"""A shell inside a job: the job calls back to the waiting side, and a terminal is joined.
 
 The waiting side listens on a Unix socket in a folder that only its user can enter. What travels are
 frames: a letter (`d` bytes typed or printed, `w` rows and columns), a length, and that many bytes.

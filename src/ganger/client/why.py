@@ -14,9 +14,9 @@ _CLOSE: Final = {"island": " in one island", "node": " in one node", "rack": " i
 
 
 def sentence(found: Explanation, moment: Callable[[float], str]) -> str:
-    """What the job waits for, what there is, who releases what, and what would start now: "waits
-    for 8 GPUs in one node; 6 are free on node-3; ...". `moment` writes Unix seconds. "" if nothing
-    of that is known."""
+    """What the job waits for, what there is, which jobs release what, and what would start now:
+    "waits for 8 GPUs in one node; 6 are free on node-3; ...". `moment` writes Unix seconds. "" if
+    nothing of that is known."""
     if found.asks is None:
         return ""
     parts = [f"waits for {_asked(found.asks)}"]

@@ -1,4 +1,4 @@
-"""Who gets how much of what: the one type between allocators and `rounds`."""
+"""How much of what each job gets: the one type between allocators and `rounds`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of one TOML, YAML or JSON document as plain data, whoever wrote it."""
+"""The text of one TOML, YAML or JSON document as plain data."""
 
 from __future__ import annotations
 

@@ -136,8 +136,11 @@ class Served(Event, frozen=True, gc=False):
 
     Usual figures: arrivals, answered, late, dropped, queue (at the end), busy (share of its
     replicas' time), batch (mean size), p50 and p99 (latency in seconds). `dropped:REASON` divides
-    `dropped`. A router that gives lanes back says how many replicas it has `wanted`, and of a
-    replica (an entry of its own) that it is `given_back`. None: not measured in this window.
+    `dropped`; `most_in_1s` are the most arrivals in a second of the window (and so for other
+    lengths); `labelled` answers have a label, and `correct` ones are it. A router that gives lanes
+    back says how many replicas it has `wanted`, and of a replica that it is
+    `given_back`. Replicas have entries of their own, with that and how `busy` they were. None: not
+    measured in this window.
     """
 
     rank: ClassVar[int] = 7

@@ -107,8 +107,8 @@ class Spawn(Action, frozen=True, gc=False):
 
 
 class Retire(Action, frozen=True, gc=False):
-    """A waiting job is wanted no more: it is over, as one that finished; one that was told to go,
-    when it has let go. One that holds devices is retired by a Stop whose `why` is `retired`
+    """A waiting job is wanted no more: it is over, as one that finished. A job that is stopping is
+    over when it has let go. One that holds devices is retired by a Stop whose `why` is `retired`
     (`Draft.retire` draws what fits)."""
 
     job: int
@@ -149,8 +149,8 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
     `code` is Slurm's word (Resources, Priority, AssocGrpGRES, ...), `by` the class that refused.
     `evidence`: the numbers that only this class knows. The end of a key is its unit (`_gpus`,
     `_jobs`, `_s` for seconds, `_at_s` for a moment in seconds); `may_pass` is 0 or 1. What the
-    tables tell is not in it: `mechanisms/common/waiting` works that out for whoever asks.
-    `until`: kinds of change (bits of `events`). Without any of them no job of which this is said
+    tables tell is not in it: `mechanisms/common/waiting` works that out when it is asked.
+    `until`: kinds of change (bits of `events`). Without any of them no job of this reason
     starts.
     """
 

@@ -93,11 +93,11 @@ class Goodput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Convergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What training tells of its model as it goes, and when it is done.
+    """What training reports of its model as it goes, and when it is done.
 
     `values[i]` is the `metric` after `epochs[i]` (both above 0, `epochs` ascending): `loss`, which
     falls, or `accuracy`, which rises to at most 1. Linear between, level before and beyond. It is
-    told after each `every` epochs, off by a lognormal factor of spread `noise`.
+    reported after each `every` epochs, off by a lognormal factor of spread `noise`.
     A job is done where the metric reaches `target`; without one (0) where it changes by less than
     `change` of its first value over `window` epochs (Optimus, EuroSys 2018, section 3.1). That may
     be beyond the last of `epochs`: then after the last one, as always where `change` is 0, too.
@@ -120,7 +120,7 @@ class Convergence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return np.interp(epoch, self.epochs, self.values)
 
     def falling(self, value: Any) -> Any:
-        """A told value as what falls while training goes well: the loss, or the error rate."""
+        """A reported value as what falls while training goes well: the loss, or the error rate."""
         return value if self.metric == "loss" else 1.0 - value
 
     def length(self) -> int:

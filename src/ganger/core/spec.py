@@ -205,8 +205,8 @@ class TenantSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ClusterSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A cluster: groups of like nodes, the GPU types they hold, and who may use how much. `carbon`:
-    grams of CO2 equivalent for each kWh that it draws (-1: not stated)."""
+    """A cluster: groups of like nodes, the GPU types they hold, and how much each tenant may use.
+    `carbon`: grams of CO2 equivalent for each kWh that it draws (-1: not stated)."""
 
     nodes: tuple[NodeSpec, ...]
     gpu_types: tuple[GpuType, ...] = ()

@@ -30,7 +30,8 @@ EPOCHS_MAX: Final = 100_000
 
 class Told(Past):
     """What `History` has learnt, and of jobs that are not over: the epochs and the losses (or error
-    rates) told, the work of one epoch in microseconds, and the run time fitted where it was asked.
+    rates) reported, the work of one epoch in microseconds, and the run time fitted where it was
+    asked.
     """
 
     losses: dict[int, list[tuple[float, float]]] = msgspec.field(default_factory=dict)
@@ -40,10 +41,11 @@ class Told(Past):
 
 class FromLosses(History):
     """Of a job that evaluated its model three times: the epochs until the curve fitted to what it
-    told meets its owner's rule, times the work of an epoch so far. Of others what `History` says.
+    reported meets its owner's rule, times the work of an epoch so far. For others what `History`
+    believes.
 
     `rules`: by model what its owner calls done (`target`, or `change` over `window`), of which the
-    losses to come are not looked at. `speeds`: who is asked of speeds and profiles.
+    losses to come are not looked at. `speeds`: the oracle of speeds and profiles.
     """
 
     learnt: Told
@@ -91,7 +93,7 @@ class FromLosses(History):
         return self._speeds.interference(models, gpu_type, gpus)
 
     def observe(self, view: View) -> None:
-        """Learn from who finished and who evaluated."""
+        """Learn from jobs that finished and jobs that evaluated."""
         super().observe(view)
         learnt = self.learnt
         for event in view.events:
@@ -123,7 +125,7 @@ class FromLosses(History):
 
 def epochs_until_done(points: Sequence[tuple[float, float]], rule: Convergence) -> float:
     """Epochs in all until the curve fitted to `points` (epoch, loss) meets the rule; at least one
-    more than were told, and `EPOCHS_MAX` where it never does."""
+    more than were reported, and `EPOCHS_MAX` where it never does."""
     epochs, losses = np.array(points).T
     curve = fit_loss(epochs, losses)
     if rule.target:

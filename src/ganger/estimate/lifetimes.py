@@ -125,6 +125,6 @@ class _Tail:
         self.rate = float(luck.gamma(shape)) / (grew if self.grows else waited)
 
     def draw(self, age: float, luck: np.random.Generator) -> float:
-        """How long one lasts that has lasted for `age`."""
+        """A total run time, drawn for a job that has run for `age`."""
         begins, more = max(age, self.knee), float(luck.exponential()) / self.rate
         return begins * float(np.exp(min(more, _GROWTH_MAX))) if self.grows else begins + more

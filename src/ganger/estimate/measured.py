@@ -27,8 +27,8 @@ POINTS_MAX: Final = 32
 
 
 class Point(msgspec.Struct, frozen=True, array_like=True):
-    """One measurement: seconds a step, and of it computing (0: not told), on the reference type;
-    examples a step (0: not told)."""
+    """One measurement: seconds a step, and of it computing (0: not reported), on the reference
+    type; examples a step (0: not reported)."""
 
     nodes: int
     replicas: int
@@ -39,8 +39,8 @@ class Point(msgspec.Struct, frozen=True, array_like=True):
 
 class Curve(msgspec.Struct):
     """What jobs of one model measured: the last point of each (nodes, replicas, batch). `noise`:
-    the gradient noise scale in examples, as last told (0: never); `most`: the largest batch that a
-    job said it may use; `model`: fitted to the points, None after they changed."""
+    the gradient noise scale in examples, as last reported (0: never); `most`: the largest batch
+    that a job stated it may use; `model`: fitted to the points, None after they changed."""
 
     points: list[Point] = []
     noise: float = 0.0
@@ -59,7 +59,7 @@ class MeasuredSpeeds(History):
 
     Jobs that named no batch size do the same steps at every size. Of the others, progress is
     useful examples: throughput x efficiency at the best batch size between the smallest measured
-    and the largest allowed; without a told noise, larger batches bring nothing.
+    and the largest allowed; without a reported noise, larger batches bring nothing.
     """
 
     steady = False

@@ -1,4 +1,4 @@
-"""Who gets how much of which GPUs: a problem, an objective, the best answer and its proof."""
+"""How much of which GPUs each job gets: a problem, an objective, the best answer and its proof."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ class _Notes:
     def listen(
         self, kernel: Kernel, other: Journal | None, progress: Callable[[float], None] | None
     ) -> None:
-        """Be told of every step, and let `other` and `progress` be told."""
+        """Take every step, and pass it on to `other` and `progress`."""
         ticker = None
         if progress is not None:
             ticker = Ticker(kernel, self._trace, self._setup.until, progress)

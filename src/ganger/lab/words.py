@@ -240,7 +240,7 @@ def _fairness(groups: Sequence[Group]) -> str:
 
 def notes(groups: Sequence[Group]) -> list[str]:
     """What would mislead a reader who did not know it: rows that became no job, jobs that are in
-    no mean, jobs that only some recipes finished, and what recipes were not told."""
+    no mean, jobs that only some recipes finished, and what recipes did not know."""
     return [
         *dict.fromkeys(
             sentence

@@ -8,11 +8,11 @@
 ...         save(sdk.checkpoint_dir / "model.pt")
 ...         sdk.leave(step + 1)
 
-`progress` tells how far the job is, and so how fast it goes. When Ganger wants the job's devices
+`progress` reports how far the job is, and so how fast it goes. When Ganger wants the job's devices
 back, `should_checkpoint()` turns true: the job saves and calls `leave(step)`, which ends it with
 exit code 75 (EX_TEMPFAIL); Ganger starts it again later. A job of several workers must agree on the
 step at which all leave: let rank 0 ask and broadcast the answer. Work that is saved in between is
-told by `saved(step)`: a job that fails resumes from there in Ganger's books.
+reported by `saved(step)`: a job that fails resumes from there in Ganger's books.
 
 Outside Ganger every call is harmless: nothing is sent, no file is made, no signal handler is set,
 `should_checkpoint()` is false, and the job has rank 0 of 1.
@@ -87,7 +87,7 @@ def inside() -> bool:
 
 
 class _Reports:
-    """Datagrams to the keeper of this job. What cannot be sent is dropped: the job goes first."""
+    """Datagrams to this job's supervisor. What cannot be sent is dropped: the job goes first."""
 
     def __init__(self) -> None:
         self.socket: socket.socket | None = None
@@ -119,7 +119,7 @@ class _Reports:
             self.sent_at = time.monotonic()
 
     def surely(self, **fields: Any) -> None:
-        """Send it, and wait as long as the keeper takes no more."""
+        """Send it, and wait as long as the supervisor takes no more."""
         data = json.dumps(fields).encode()
         self.flush()
         sock = self._connected()
@@ -199,7 +199,7 @@ def report(step: float, *, final: bool = False, **metrics: float) -> None:
     if not inside() or os.environ.get("RANK", "0") != "0":
         return
     told = {name: float(value) for name, value in metrics.items()}
-    with contextlib.suppress(OSError):  # the keeper is gone, and with it this attempt
+    with contextlib.suppress(OSError):  # the supervisor is gone, and with it this attempt
         _reports.surely(report={"step": float(step), "final": bool(final), "metrics": told})
 
 

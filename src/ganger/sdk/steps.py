@@ -99,7 +99,7 @@ class Line:
         self.sock.settimeout(None)
 
     def close(self) -> None:
-        """Hang up, also for who waits in `receive`."""
+        """Hang up. A thread that waits in `receive` returns."""
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
         self.sock.close()
@@ -112,7 +112,7 @@ def proof(secret: str, role: str, *nonces: str) -> str:
 
 
 def proves(said: object, wanted: str) -> bool:
-    """Whether what the other end said, of whatever kind, is the proof that is wanted."""
+    """Whether the other end's answer, of whatever type, is the proof that is wanted."""
     return hmac.compare_digest(str(said).encode(errors="surrogatepass"), wanted.encode())
 
 

@@ -117,7 +117,7 @@ class Fluid:
                     del self._services[event.job]
 
     def planned(self, now: int, actions: Sequence[AnyAction]) -> None:
-        """Replicas that are told to go answer nothing more."""
+        """Replicas that are to stop answer nothing more."""
         for action in actions:
             if isinstance(action, Start | Resize):
                 self._workers[action.job] = workers(action.placement)

@@ -75,7 +75,8 @@ def _greedy_choice(gain: Floats, group: Ints, take: Floats, capacity: Floats) ->
 
 
 class Leases(NamedTuple):
-    """Who runs in which lease, (jobs, leases); those that do not fit by their deadline nowhere."""
+    """Which jobs run in which lease, (jobs, leases); those that cannot meet their deadline in
+    none."""
 
     runs: Mask
     value: float
@@ -140,6 +141,6 @@ def _greedy_leases(gpus: Ints, leases: Ints, deadline: Ints, value: Floats, free
 
 
 def fill_backwards(gpus: Ints, leases: Ints, deadline: Ints, free: Ints) -> Mask:
-    """Who runs in which lease by the rule that `pack_leases` begins with, all of one value: the
-    least slack first, each in the latest leases that are free (Chronus' fast check)."""
+    """Which jobs run in which lease by the rule that `pack_leases` begins with, all of one value:
+    the least slack first, each in the latest leases that are free (Chronus' fast check)."""
     return _greedy_leases(gpus, leases, deadline, np.ones(len(gpus)), free)

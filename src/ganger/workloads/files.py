@@ -1,4 +1,4 @@
-"""Trace files as text: gzip is undone, and what is no text is refused in one sentence."""
+"""Trace files as text: gzip is undone, and what is not text is refused in one sentence."""
 
 from __future__ import annotations
 

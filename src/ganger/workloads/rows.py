@@ -291,7 +291,7 @@ class Table:
             self.good[row] = False
 
     def leave_out(self, rows: NDArray[np.bool_], why: str) -> None:
-        """Drop rows that are no jobs for us, with one message that counts them."""
+        """Drop rows that are not jobs, with one message that counts them."""
         rows = rows & self.good
         if rows.any():
             count, passed_over = int(rows.sum()), self.complaints.passed_over

@@ -57,9 +57,10 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _refuse_unwritable(options: dict[str, Any]) -> None:
-    """Raise BadInput before hours of simulation if their results can be put nowhere."""
-    for name in ("per_job", "report"):
+def refuse_no_folder(options: dict[str, Any], *names: str) -> None:
+    """Raise BadInput, before hours of simulation, if the folder of one of these files is missing.
+    `names`: options that are a path or None, with underscores."""
+    for name in names:
         path: Path | None = options[name]
         if path is not None and not path.absolute().parent.is_dir():
             raise BadInput(
@@ -67,7 +68,12 @@ def _refuse_unwritable(options: dict[str, Any]) -> None:
                 where=f"--{name.replace('_', '-')}",
                 mend="make it first",
             )
-    path = options["per_job"]
+
+
+def _refuse_unwritable(options: dict[str, Any]) -> None:
+    """Raise BadInput before hours of simulation if their results can be put nowhere."""
+    refuse_no_folder(options, "per_job", "report")
+    path: Path | None = options["per_job"]
     if path is not None and path.suffix not in (".csv", ".parquet"):
         raise BadInput(
             f"cannot write jobs to {path.name!r}",

@@ -1,4 +1,5 @@
-"""`ganger daemon token`, `admin`, `notify`: who else may ask the daemon, and whom it tells."""
+"""`ganger daemon token`, `admin`, `notify`: which users may ask the daemon, and which get
+messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`ganger fairshare`, `quota`, `usage`, `policy idle`: who used what, and who may have how much."""
+"""`ganger fairshare`, `quota`, `usage`, `policy idle`: what each tenant used, and how much it may
+have."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Who holds what, what is free, and where a shape fits."""
+"""What each job holds, what is free, and where a shape fits."""

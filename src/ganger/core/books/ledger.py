@@ -1,4 +1,4 @@
-"""Who holds what: the books over what is free.
+"""What each job holds: the books over what is free.
 
 Every change can be undone: `mark()`, then `rollback(mark)`.
 """
@@ -76,8 +76,8 @@ class Ledger(Occupancy):
         self.trail.append((job, None, _TOOK))
 
     def give(self, job: int, *, leaving: bool = False) -> Placement:
-        """Take back what `job` holds; `leaving`: free to plan with, but not given back yet, as who
-        is asleep always is.
+        """Take back what `job` holds; `leaving`: free to plan with, but not given back yet, as a
+        sleeping job always is.
 
         Raises InvariantError if it holds nothing.
         """
@@ -147,14 +147,14 @@ class Ledger(Occupancy):
         return True
 
     def left_asleep(self, job: int) -> bool:
-        """Whether `job` was asleep when it was last told to leave, which can still be undone."""
+        """Whether `job` was asleep when it was last stopped, which can still be undone."""
         last = next((did for who, _, did in reversed(self.trail) if who == job), None)
         return last is _LEFT_ASLEEP
 
     def take_over(self, held: Mapping[int, tuple[Shape, Placement]], asleep: Set[int]) -> list[int]:
-        """Give these jobs what they hold, to those in `asleep` the memory of it; who got it,
-        ascending. Who is asleep comes first, since others may lie over its memory and not it under
-        theirs; then the first to come."""
+        """Give these jobs what they hold, to those in `asleep` the memory of it; the jobs that
+        got it, ascending. Sleeping jobs come first: others may be placed over their memory, but not
+        they under others. Then come the first to arrive."""
         given = list[int]()
         for job in sorted(held, key=lambda job: (job not in asleep, job)):
             try:

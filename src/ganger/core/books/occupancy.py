@@ -12,7 +12,7 @@ from ganger.core.units import WHOLE
 
 
 class Occupancy(Capacity):
-    """What is free, and how it is taken and returned; not by whom."""
+    """What is free, and how it is taken and returned. It does not know the jobs."""
 
     def _occupy(self, shape: Shape, placement: Placement) -> None:
         """Book all of `placement`, or nothing and raise InvariantError."""

@@ -1,4 +1,4 @@
-"""Parts of a GPU: who may sit on one device together, by the way in which it is shared."""
+"""Parts of a GPU: which jobs may share a device, by the way in which it is shared."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ class Stock:
 
     def is_whole(self, shape: Shape) -> bool:
         """Whether it takes GPUs, and only such as are wholly free, whatever else it needs: a shape
-        that says how much GPU memory it needs may lie over who is asleep."""
+        that states how much GPU memory it needs may be placed over a sleeping job."""
         known = self._known.get(id(shape)) or self._learn(shape)
         return known.whole > 0 and not known.beside
 

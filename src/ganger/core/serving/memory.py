@@ -1,4 +1,5 @@
-"""What a router remembers as bytes, and back: whoever restores it goes on as if nothing had been.
+"""What a router remembers as bytes, and back: a router that is restored goes on as if nothing had
+been.
 
 Memory is plain: numbers, words, lists, tuples, sets, dictionaries, queues with two ends, and
 structs of them. What is the same object in several places is the same again afterwards, as routers

@@ -83,7 +83,7 @@ class Retire(Struct, frozen=True, gc=False):
 class Wait(Struct, frozen=True, gc=False):
     """Ask again at `until`, whether lanes are idle then or not; while some are, also as soon as
     `rows` more requests have come. An end of a batch or any other news is always a reason to ask,
-    and what was said to be waited for is then forgotten."""
+    and an earlier Wait is then forgotten."""
 
     until: int
     rows: int = 1
@@ -91,7 +91,7 @@ class Wait(Struct, frozen=True, gc=False):
 
 class Stay(Struct, frozen=True, gc=False):
     """In answer to an end: it is no reason to ask, for no lane that is idle now has anything to do.
-    What was said to be waited for still is."""
+    An earlier Wait still holds."""
 
 
 Do: TypeAlias = Batch | Load | Evict | Cancel | Interrupt | Retire | Wait | Stay

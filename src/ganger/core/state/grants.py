@@ -1,4 +1,4 @@
-"""Who competes for which books: the cluster's, or what one parent holds, its *grant*."""
+"""Which jobs compete for which books: the cluster's, or what one parent holds, its *grant*."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Grants:
         self._replace(parent, books)
 
     def close(self, parent: int) -> None:
-        """`parent` holds nothing more, and its children neither. What they have been told to leave
-        is to be waited for by whoever gets it from the cluster."""
+        """`parent` holds nothing more, and its children neither. A job that gets devices from
+        the cluster that they have not left yet waits for them."""
         books = self.inner.pop(parent)
         self._replace(parent, Ledger(self._nodes, {}))
         for node, leaving in books.leaving.items():

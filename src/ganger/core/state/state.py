@@ -106,7 +106,7 @@ class State:
 
     @property
     def on_hold(self) -> Set[int]:
-        """Jobs that were told to hold."""
+        """Jobs that a person put on hold."""
         return self._on_hold
 
     @property
@@ -116,7 +116,7 @@ class State:
 
     @property
     def letting_go(self) -> Mapping[tuple[int, int], Placement]:
-        """What the attempts (job, attempt) hold that were told to go."""
+        """What attempts (job, attempt) still hold that are stopping."""
         return self._letting_go
 
     def placements(self) -> dict[int, Placement]:
@@ -134,7 +134,7 @@ class State:
 
     @property
     def resuming(self) -> Set[int]:
-        """Suspended jobs that were told to resume, and whose compute others still have."""
+        """Suspended jobs that a person resumed, and whose compute other jobs still have."""
         return self._resuming
 
     def barred(self, node: int) -> str:

@@ -1,1 +1,2 @@
-"""What a search for hyper-parameters is made of: the space, its points, and who proposes them."""
+"""What a search for hyper-parameters is made of: the space, its points, and the searcher that
+proposes them."""

@@ -1,4 +1,4 @@
-"""Who proposes the configurations of trials. It is not the recipe, which judges and divides."""
+"""The searcher proposes the configurations of trials. The recipe judges them and divides GPUs."""
 
 from __future__ import annotations
 

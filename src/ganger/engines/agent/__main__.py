@@ -71,7 +71,7 @@ def _address(text: str) -> tuple[str, int]:
 
 
 if __name__ == "__main__":
-    # Skip finalisers: keepers share this process's history, and nothing needs them.
+    # Skip finalisers: supervisors share this process's history, and nothing needs them.
     code = main()
     sys.stderr.flush()
     os._exit(code)

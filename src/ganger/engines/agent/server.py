@@ -1,4 +1,4 @@
-"""The node agent's loop: engines on one side, keepers on the other."""
+"""The node agent's loop: engines on one side, supervisors on the other."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import Any, Final
 from ganger.core.errors import BadInput
 from ganger.core.spec import NodeSpec
 from ganger.engines.agent.attempt import processes
-from ganger.engines.agent.attempt.attempt_dir import AttemptDir, KeeperRecord, write_durably
+from ganger.engines.agent.attempt.attempt_dir import AttemptDir, SupervisorRecord, write_durably
 from ganger.engines.agent.attempt.cgroup import Containment, Group
-from ganger.engines.agent.attempt.launch import Home, Start, fork_keeper
+from ganger.engines.agent.attempt.launch import Home, Start, fork_supervisor
 from ganger.engines.agent.attempt.reports import Kept
 from ganger.engines.agent.attempt.spawn import JOB_FOLDER
 from ganger.engines.agent.attempt.warm import Warmth
@@ -60,7 +60,7 @@ _ALONE_SECONDS: Final = 3.0
 
 
 class _Part:
-    """One part: prepared, launched (its keeper lives), or exited."""
+    """One part: prepared, launched (its supervisor lives), or exited."""
 
     def __init__(self, folder: AttemptDir, prepare: Prepare) -> None:
         self.folder, self.prepare, self.key = folder, prepare, prepare.key
@@ -68,7 +68,7 @@ class _Part:
         self.link: Link | None = None
         self.taken = self.asked = False
         """Whether it was started, and then told to leave."""
-        self.keeper = 0
+        self.supervisor = 0
         """Its process number, if this agent forked it."""
         self.launched: Launched | None = None
         self.progress: Progress | None = None
@@ -115,12 +115,12 @@ class Agent:
         self.name, self.nodes = name, nodes
         self._before = [sum(node.gpus for node in nodes[:seat]) for seat in range(len(nodes))]
         self._parts: dict[Key, _Part] = {}
-        self._keepers: set[int] = set()
+        self._supervisors: set[int] = set()
         self._removers: set[int] = set()
         """Processes that drop what jobs left in their folders."""
         self._warmth = Warmth(self.home.path / "warm")
         self._lost: dict[Key, float] = {}
-        """Parts whose keeper hung up without a record, and when to look again."""
+        """Parts whose supervisor hung up without a record, and when to look again."""
         self._over = Over(self.home.path / "forgotten")
         self._selector = selectors.DefaultSelector()
         self._stopping = self._warned = False
@@ -136,11 +136,7 @@ class Agent:
         """Serve until SIGTERM or SIGINT. Jobs stay; the next agent on this folder adopts them.
         SIGUSR1 says that the file `leaving` was written."""
         processes.adopt_orphans()
-        wake, woken = socket.socketpair()
-        wake.setblocking(False)
-        woken.setblocking(False)
-        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        _wake, woken = processes.woken_by_signals()
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop_serving)
@@ -195,7 +191,7 @@ class Agent:
 
     def _running(self) -> Iterator[Running]:
         for part in self._parts.values():
-            record = part.folder.keeper() if part.link is not None else None
+            record = part.folder.supervisor() if part.link is not None else None
             if record is None or part.launched is None:
                 continue
             pids = Group(record.groups).pids() if record.groups else set(part.launched.pids)
@@ -210,7 +206,7 @@ class Agent:
 
     def _reap(self) -> None:
         for pid, _ in processes.reaped():
-            self._keepers.discard(pid)
+            self._supervisors.discard(pid)
             self._removers.discard(pid)
             self._warmth.ended(pid)
 
@@ -310,7 +306,7 @@ class Agent:
             sum(need.cpus * workers for need, workers in needs),
         )
         try:
-            lock = part.folder.take(KeeperRecord(group.paths))
+            lock = part.folder.take(SupervisorRecord(group.paths))
             part.taken = True
             control = part.folder.listen()
         except OSError as why:
@@ -324,8 +320,8 @@ class Agent:
         warm = self._warmth.zygote(prepare.launch) if group.paths else ""
         before = self._before[seat]
         start = Start(self.home, part.folder, prepare, go, group, before, self._umask, warm)
-        part.keeper = fork_keeper(start, lock, control)
-        self._keepers.add(part.keeper)
+        part.supervisor = fork_supervisor(start, lock, control)
+        self._supervisors.add(part.supervisor)
         os.close(lock)
         control.close()
         self._connect(part)
@@ -381,7 +377,7 @@ class Agent:
             write_durably(path, cluster.encode())
         return True
 
-    # ------------------------------------------------------------------ keepers
+    # ------------------------------------------------------------------ supervisors
 
     def _connect(self, part: _Part) -> None:
         try:
@@ -416,7 +412,7 @@ class Agent:
         self._look(part)
 
     def _look(self, part: _Part) -> None:
-        """See what became of a part whose keeper is not connected."""
+        """See what became of a part whose supervisor is not connected."""
         self._lost.pop(part.key, None)
         exit_ = part.folder.exit()
         if exit_ is not None:
@@ -427,12 +423,12 @@ class Agent:
             self._connect(part)
 
     def _clean_up(self, part: _Part) -> None:
-        """The keeper was killed: nothing of its part may stay."""
-        record = part.folder.keeper()
+        """The supervisor was killed: nothing of its part may stay."""
+        record = part.folder.supervisor()
         if record is not None:
             group = Group(record.groups)
             group.kill_and_wait()
-            self._kill_strays(part.keeper)
+            self._kill_strays(part.supervisor)
             # Those that fled from the tree of an agent that was killed, too.
             uid = part.prepare.launch.uid
             mark = f"{JOB_FOLDER}={part.folder.job}"
@@ -442,15 +438,15 @@ class Agent:
             part, Exit(code=-9, why="NodeFail", detail="the supervisor of the job was killed")
         )
 
-    def _kill_strays(self, keeper: int) -> None:
-        """Children that are no keepers were orphaned by a keeper that died. They are here when it
-        can be reaped, which is a little later than it hangs up."""
+    def _kill_strays(self, supervisor: int) -> None:
+        """End the children that are not supervisors: a supervisor that died orphaned them. They are
+        here when it can be reaped, which is a little later than it hangs up."""
         until = time.monotonic() + _STRAY_SECONDS
         while time.monotonic() < until:
             self._reap()
-            ours = self._keepers | self._removers | self._warmth.pids
+            ours = self._supervisors | self._removers | self._warmth.pids
             strays = [pid for pid in processes.children(os.getpid()) if pid not in ours]
-            if not strays and keeper not in self._keepers:
+            if not strays and supervisor not in self._supervisors:
                 return
             for stray in strays:
                 processes.send([stray, *processes.descendants(stray)], signal.SIGKILL)
@@ -475,7 +471,7 @@ def _state(part: _Part) -> list[Message]:
         return [Exited(part.key, part.exit)]
     if not part.taken:
         return [Prepared(part.key, part.port)]
-    # Also if its keeper has not spoken yet: a part that is not mentioned would be taken for lost.
+    # Also if its supervisor has not reported yet: a part not mentioned would be taken for lost.
     launched = part.launched if part.launched is not None else Launched(part.key)
     return [launched, part.progress] if part.progress is not None else [launched]
 

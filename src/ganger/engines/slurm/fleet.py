@@ -53,6 +53,8 @@ from ganger.engines.slurm.machines import Machines
 from ganger.engines.slurm.order import AttemptFolder
 
 log = logging.getLogger("ganger.engine")
+_KEPT: Final = ("PATH", "HOME", "PYTHONPATH", "LANG")
+"""The variables that our own programs keep when Slurm runs them."""
 POLL_SECONDS: Final = 2.0
 """Between two looks at the queue, however many jobs there are: one request to the controller."""
 NODES_SECONDS: Final = 8.0
@@ -67,6 +69,14 @@ _TAKEN_SECONDS: Final = 6.0
 """A job that Slurm has not started by then is cancelled if others hold its GPUs: three looks."""
 _DOUBT_SECONDS: Final = 10.0
 """So long may Slurm take to say why it has killed a worker or told it to leave."""
+
+
+def program(module: str, folder: Path) -> list[str]:
+    """How Slurm runs `ganger.engines.slurm.MODULE FOLDER`: by this interpreter, with few of this
+    process's variables."""
+    kept = [f"{name}={os.environ[name]}" for name in _KEPT if name in os.environ]
+    env = shutil.which("env") or "/usr/bin/env"
+    return [env, *kept, sys.executable, "-P", "-m", f"ganger.engines.slurm.{module}", str(folder)]
 
 
 class SlurmFleet:
@@ -219,20 +229,7 @@ class SlurmFleet:
     def _submit(
         self, one: Following, components: Sequence[Component], tag: str, minutes: int
     ) -> int:
-        env = [
-            f"{name}={os.environ[name]}"
-            for name in ("PATH", "HOME", "PYTHONPATH", "LANG")
-            if name in os.environ
-        ]
-        argv = [
-            shutil.which("env") or "/usr/bin/env",
-            *env,
-            sys.executable,
-            "-P",
-            "-m",
-            "ganger.engines.slurm.leader",
-            str(one.folder.path),
-        ]
+        argv = program("leader", one.folder.path)
         return self._client.submit(
             components,
             argv,

@@ -1,7 +1,7 @@
 """`python -m ganger.engines.slurm.node_share FOLDER NODE`: one node's part of an attempt.
 
-Forks the local engine's keeper and carries messages between it and the head, which is at the other
-end of its standard input and output.
+Forks the local engine's supervisor and carries messages between it and the leader, which is at the
+other end of its standard input and output.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Final
 
 import msgspec
 
-from ganger.engines.agent.attempt.attempt_dir import AttemptDir, KeeperRecord
+from ganger.engines.agent.attempt.attempt_dir import AttemptDir, SupervisorRecord
 from ganger.engines.agent.attempt.cgroup import Group
-from ganger.engines.agent.attempt.launch import Home, Start, fork_keeper
+from ganger.engines.agent.attempt.launch import Home, Start, fork_supervisor
 from ganger.engines.agent.attempt.spawn import IS_SLURMS
 from ganger.engines.agent.protocol import (
     Exit,
@@ -97,11 +97,11 @@ class SeatProcess:
 
     def _go(self, go: Go) -> None:
         group = Group({})
-        lock = self._folder.take(KeeperRecord(group.paths))
+        lock = self._folder.take(SupervisorRecord(group.paths))
         control = self._folder.listen()
         start = Start(self._home, self._folder, self._prepare, go, group, 0, os.umask(0o022), "")
         os.umask(start.umask)
-        fork_keeper(start, lock, control)
+        fork_supervisor(start, lock, control)
         os.close(lock)
         control.close()
         self._link = Link(self._folder.connect(), Launched | Progress | Reported)

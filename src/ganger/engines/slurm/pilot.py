@@ -165,7 +165,7 @@ def main(*given: Any) -> int:
 
 
 if __name__ == "__main__":
-    # Skip finalisers: keepers share this process's history, and nothing needs them.
+    # Skip finalisers: supervisors share this process's history, and nothing needs them.
     code = main(*sys.argv[1:])
     sys.stderr.flush()
     os._exit(code)

@@ -7,11 +7,8 @@ are asked for when jobs wait that no node has room for, and given back when noth
 from __future__ import annotations
 
 import logging
-import os
 import shlex
-import shutil
 import socket
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +32,7 @@ from ganger.engines.machines import Box, Machines
 from ganger.engines.slurm.calls.answers import Job
 from ganger.engines.slurm.calls.client import Client
 from ganger.engines.slurm.calls.commands import Commands
-from ganger.engines.slurm.fleet import POLL_SECONDS
+from ganger.engines.slurm.fleet import POLL_SECONDS, program
 from ganger.engines.slurm.pilot import Crew, CrewFolder
 
 log = logging.getLogger("ganger.engine")
@@ -315,20 +312,7 @@ class Pilots(Machines):
             self._submit(kind)
 
     def _submit(self, kind: Kind) -> None:
-        env = [
-            f"{name}={os.environ[name]}"
-            for name in ("PATH", "HOME", "PYTHONPATH", "LANG")
-            if name in os.environ
-        ]
-        argv = [
-            shutil.which("env") or "/usr/bin/env",
-            *env,
-            sys.executable,
-            "-P",
-            "-m",
-            "ganger.engines.slurm.pilot",
-            str(self._folder.path),
-        ]
+        argv = program("pilot", self._folder.path)
         self._submitting[kind] += 1
 
         def then(number: int | None, error: GangerError | None) -> None:

@@ -77,13 +77,15 @@ class Scene:
 
 
 def reason_suspended(kernel: Kernel, row: int) -> str:
-    """Slurm's word for why a suspended job that was told to resume does not run; "" for others."""
-    return "Resources" if row in kernel.resuming else ""
+    """Slurm's word for why a suspended job does not run yet that a person resumed, or that the
+    recipe suspended; "" for others."""
+    waits = row in kernel.resuming or row in kernel.view.resumable
+    return "Resources" if waits else ""
 
 
 def explain_suspended(scene: Scene, row: int, where: Sequence[str], answer: Explanation) -> bool:
-    """What a suspended job keeps that yielded its compute, and what it waits for once it was told
-    to resume; False of other jobs. `where`: its nodes or devices."""
+    """What a suspended job keeps that yielded its compute, and what it waits for once a person
+    resumed it; False of other jobs. `where`: its nodes or devices."""
     kernel, jobs = scene.kernel, scene.kernel.jobs
     if jobs.phase[row] != Phase.SUSPENDED or jobs.size[row] or not jobs.gpus[row] or not where:
         return False
@@ -95,7 +97,10 @@ def explain_suspended(scene: Scene, row: int, where: Sequence[str], answer: Expl
             "After `ganger resume` it goes on as soon as no other job runs there.",
         ]
         return True
-    answer.lines.append(f"{keeps}. It resumes as soon as no other job runs there.")
+    if row in kernel.resuming:
+        answer.lines.append(f"{keeps}. It resumes as soon as no other job runs there.")
+    else:
+        answer.lines.append(f"{keeps}. The recipe suspended it, and resumes it in its next turn.")
     users = _users(kernel, row, kernel.placements()[row])
     answer.holders = [job + 1 for job in users[:HOLDERS_MAX]]
     if users:

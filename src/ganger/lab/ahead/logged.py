@@ -114,7 +114,7 @@ def explain_logged(path: Path, job: str, at: int | None = None) -> Explanation:
 
 
 def explain_past(scene: Scene, copy: Callable[[], Kernel], row: int) -> Explanation:
-    """What is said of a job at a time that is over. `copy` makes a kernel as the one of `scene`."""
+    """Why a job was where it was at a past time. `copy` makes a kernel as the one of `scene`."""
     kernel = scene.kernel
     view, jobs, phase = kernel.view, kernel.jobs, Phase(kernel.jobs.phase[row])
     view.now, view.revision = scene.now, kernel.revision

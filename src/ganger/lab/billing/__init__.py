@@ -1,1 +1,1 @@
-"""What runs cost: energy, carbon and money, by who held what and computed when."""
+"""What runs cost: energy, carbon and money, by which jobs held what and computed when."""

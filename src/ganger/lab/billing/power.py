@@ -38,7 +38,7 @@ class Watts(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Grams of CO2 equivalent for a kWh, and who says so."""
+    """Grams of CO2 equivalent for a kWh, and the source of that."""
 
     grams: float
     source: str

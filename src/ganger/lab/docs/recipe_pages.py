@@ -115,7 +115,7 @@ def example_jobs() -> Trace:
 
 @cache
 def schedule(name: str) -> Run:
-    """What the recipe does with the example, told true durations and speeds."""
+    """What the recipe does with the example, knowing true durations and speeds."""
     setup = Setup(profiles=profiles(), costs=COSTS)
     return run_one(example_jobs(), CLUSTER, DRAWN.get(name, name), setup)
 

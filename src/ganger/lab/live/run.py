@@ -70,7 +70,7 @@ class Training(NamedTuple):
 
     @classmethod
     def measured(cls, python: str, steps: int = 200) -> Training:
-        """With what a step and a start take on this machine. Raises BadInput."""
+        """Training with what a step and a start take on this machine. Raises BadInput."""
         began = time.monotonic()
         root = Path(__file__).parents[3]
         done = subprocess.run(

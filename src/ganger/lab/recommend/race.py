@@ -290,7 +290,7 @@ class _Race:
 
     @property
     def running(self) -> list[Entrant]:
-        """Who has not dropped out."""
+        """The recipes that have not dropped out."""
         return [each for each in self.entrants if not each.dropped]
 
     def run(self) -> None:
@@ -356,7 +356,7 @@ class _Race:
                 each.dropped = "clearly worse" if behind.value > clearly else "surely worse"
 
     def result(self, left_out: dict[str, str]) -> Recommendation:
-        """Who is best, and how surely."""
+        """The best recipe, and how sure that is."""
         baseline = next(each for each in self.entrants if each.recipe == self.base)
         ran = sorted((each for each in self.running if each.figures), key=lambda each: each.mean)
         if not ran:

@@ -1,4 +1,5 @@
-"""Who ran where and when, drawn as an SVG picture: for small runs, whose segments were kept."""
+"""Which jobs ran where and when, drawn as an SVG picture: for small runs, whose segments were
+kept."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ TICKS = 6
 
 
 def draw(run: Run, horizon_seconds: float) -> str:
-    """An SVG picture of who held which GPU, from 0 to `horizon_seconds`: one row per GPU, a colour
-    and a symbol per job; below, a line per job from submission to end, thick while it holds GPUs.
+    """An SVG picture of the jobs that held each GPU, from 0 to `horizon_seconds`: one row per GPU,
+    a colour and a symbol per job; below, a line per job from submission to end, thick while it
+    holds GPUs.
 
     The same run gives the same text. Raises BadInput where the run kept no segments.
     """

@@ -1,4 +1,4 @@
-"""Who ran where and when, drawn in characters: for small runs, whose segments were kept."""
+"""Which jobs ran where and when, drawn in characters: for small runs, whose segments were kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Runs over requests compared: means over seeds, who leads, and what that says in plain words."""
+"""Runs over requests compared: means over seeds, the recipe that leads, and what that says in plain
+words."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ class Group:
 
     @property
     def deployable(self) -> bool:
-        """Whether it needs to know no more than anybody can."""
+        """Whether it can be deployed: it does not know requests before they come."""
         return self.needs != "future"
 
 

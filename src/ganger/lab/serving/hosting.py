@@ -167,7 +167,9 @@ class Served:
         physics = Physics(known, noise=traffic.noise, seed=seed)
         plane = Plane(world, router, physics, source.chunks(), watches)
         self._tallies[name] = tally
-        return Requested(plane, known[0].load)
+        predicted = models.models[model].predicted
+        says = None if predicted is None else predicted.tolist()
+        return Requested(plane, known[0].load, says)
 
     def figures(self, now: int) -> dict[str, dict[str, Any]]:
         """By service, once the run is over: its figures, and why requests were dropped."""

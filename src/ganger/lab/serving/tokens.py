@@ -83,7 +83,7 @@ class Speaks(NamedTuple):
 
 def speaks(model: Model, type_: str, usual: Usual, room: int) -> Speaks | None:
     """Of a model on a type of lane; whole requests are of the usual lengths, and as many as `room`
-    (bytes; -1: no limit) is enough for. None where it is no token model there."""
+    (bytes; -1: no limit) is enough for. None where it is not a token model there."""
     given = tokens_on(model, type_)
     if given is None:
         return None

@@ -103,7 +103,7 @@ def needs_of(spec: str) -> str:
 
 
 def known(recipe: str | Policy, setup: Setup, trace: Trace) -> str:
-    """What the policy was told of durations: nothing, if its recipes never ask."""
+    """What the policy knew of durations: nothing, if its recipes never ask."""
     if not isinstance(recipe, str):
         return setup.knows
     recipes = [recipe]

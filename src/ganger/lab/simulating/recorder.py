@@ -1,4 +1,4 @@
-"""Watches a run from the journal's seat and keeps what reports need: who held what, when."""
+"""Watches a run from the journal's seat and keeps what reports need: which jobs held what, when."""
 
 from __future__ import annotations
 

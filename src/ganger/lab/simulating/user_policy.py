@@ -1,4 +1,4 @@
-"""A user's own policy, from a file: what it does wrong is told as wrong input, at its line."""
+"""A user's own policy, from a file: what it does wrong is reported as wrong input, at its line."""
 
 from __future__ import annotations
 

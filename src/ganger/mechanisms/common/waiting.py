@@ -101,7 +101,7 @@ class Release(NamedTuple):
 
 
 def reason_for(reasons: Iterable[Reason], shape: int, tenant: int, within: int) -> Reason | None:
-    """What is said of jobs of that shape, tenant and grant: the most specific; None: nothing."""
+    """Why jobs of that shape, tenant and grant wait: the most specific reason; None: no reason."""
     said = [
         one
         for one in reasons
@@ -111,7 +111,7 @@ def reason_for(reasons: Iterable[Reason], shape: int, tenant: int, within: int) 
 
 
 def reason_behind(reasons: Iterable[Reason], within: int) -> Reason | None:
-    """Why jobs of that grant wait of which nothing is said: others come first that wait, too, and
+    """Why jobs of that grant wait that have no reason of their own: others wait before them, and
     what refused those has not reached these. They start when those may; None: no job waits."""
     first = [reason for reason in reasons if reason.within == within]
     if not first:

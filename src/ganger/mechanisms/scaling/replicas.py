@@ -220,7 +220,8 @@ class Scaling:
             if placement is not None:
                 view.draft.start(job, placement)
             elif shape not in full:
-                full[shape] = Reason("Resources", "Scaling", shape, until=_CHANGES)
+                asked = {"asked_gpus": float(view.at.gpus[job])}
+                full[shape] = Reason("Resources", "Scaling", shape, -1, asked, _CHANGES)
         return list(full.values())
 
 
@@ -228,7 +229,11 @@ def _given_back(view: View, service: int, replicas: Sequence[int]) -> list[int]:
     """Those that the service's router did without when it last reported, the latest first."""
     last = view.services[service][-1].until if view.services.get(service) else -1
     reports = ((job, view.services.get(job)) for job in reversed(replicas))
-    return [job for job, windows in reports if windows and windows[-1].until == last]
+    return [
+        job
+        for job, windows in reports
+        if windows and windows[-1].until == last and windows[-1].figures.get("given_back")
+    ]
 
 
 def _newest(view: View, replicas: list[int]) -> list[int]:

@@ -1,7 +1,7 @@
 """Services in the simulator: their replicas are lanes, and requests are served one by one.
 
 A replica that has started loads its model and is then a lane of its service's plane. One that is
-told to go ends the batch that it has begun; one that is lost does not. How services do is reported
+stopped ends the batch that it has begun; one that is lost does not. How services do is reported
 after each window, and which replicas their routers give back; nothing else of the requests reaches
 the kernel.
 """
@@ -12,6 +12,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import ceil
+from typing import Final
+
+import numpy as np
 
 from ganger.core.events import Accepted, AnyEvent, Failed, Finished, Released, Served, Started
 from ganger.core.plan import AnyAction, Placement, Resize, Resume, Start, Stop, Suspend
@@ -25,31 +28,46 @@ from ganger.sim.load import workers
 from ganger.sim.requests.plane import Plane
 
 ENDED = "the service ended"
+PIECE: Final = SECOND // 8
+"""Microseconds of the shortest pieces of a window in which arrivals are counted; others are twice
+as long, four times, ..., up to the window."""
+_REASONS: Final = 16
+"""So many reasons why requests were dropped are told apart, those of most first."""
 
 
 @dataclass
 class Requested:
     """The requests of one service. `plane`: over lanes that are all down, enough of every type;
-    `load`: microseconds that a replica loads before it answers."""
+    `load`: microseconds that a replica loads before it answers; `says`: the class that its model
+    gives each input, where that was recorded."""
 
     plane: Plane
     load: int
+    says: Sequence[int] | None = None
 
 
 class _Window:
     """What is counted of one service since the last report."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, says: Sequence[int] | None) -> None:
+        self._world, self._says = world, says
+        self._counted = 0
+        """The first request that is not in `pieces`."""
         self.clear(0)
 
     def clear(self, now: int) -> None:
         """A window begins."""
         self.since = now
+        self.reasons: dict[str, int] = {}
+        self.labelled = self.correct = 0
+        self.pieces = np.zeros(0, np.int64)
+        """How many requests came, by piece."""
         self.answered = self.late = self.dropped = self.batches = self.executed = 0
         self.busy = self.up = self.open = 0
         """Microseconds: of lanes that ran, of lanes that were up, of requests that were open."""
         self.latencies: list[int] = []
+        self.by_lane: dict[int, int] = {}
+        """Microseconds that each lane ran."""
 
     def over(self, rows: Collection[int], outcome: int, at: int) -> None:
         """Requests are over."""
@@ -59,11 +77,60 @@ class _Window:
             self.open += max(at - since, 0)
         if outcome != ANSWERED:
             self.dropped += len(rows)
+            reason = self._world.reasons[outcome - 2]
+            self.reasons[reason] = self.reasons.get(reason, 0) + len(rows)
             return
         self.answered += len(rows)
+        if self._says is not None:
+            self._judge(rows, self._says)
         for row in rows:
             self.latencies.append(at - requests.arrival[row - requests.base])
             self.late += at > requests.deadline[row - requests.base]
+
+    def _judge(self, rows: Collection[int], says: Sequence[int]) -> None:
+        """Compare what the model was recorded to say with the labels of requests that have one."""
+        requests = self._world.requests
+        for row in rows:
+            label, given = (
+                column[row - requests.base] for column in (requests.label, requests.input)
+            )
+            if label >= 0 and given >= 0:
+                self.labelled += 1
+                self.correct += says[given % len(says)] == label
+
+    def count(self, until: int) -> None:
+        """Count the requests before this row by when they came."""
+        requests = self._world.requests
+        some = slice(self._counted - requests.base, until - requests.base)
+        self._counted = until
+        at = (np.array(requests.arrival[some], np.int64) - self.since) // PIECE
+        counts = np.bincount(at, minlength=len(self.pieces))
+        counts[: len(self.pieces)] += self.pieces
+        self.pieces = counts
+
+    def details(self, now: int, arrived: int) -> dict[str, float]:
+        """Why requests were dropped, how often the model was right, how unevenly requests came;
+        those before row `arrived` have come."""
+        self.count(arrived)
+        reasons = sorted(self.reasons.items(), key=lambda item: (-item[1], item[0]))[:_REASONS]
+        judged = {"labelled": float(self.labelled), "correct": float(self.correct)}
+        return {
+            **{f"dropped:{reason}": float(count) for reason, count in reasons},
+            **(judged if self._says is not None else {}),
+            **self.peaks(now),
+        }
+
+    def peaks(self, now: int) -> dict[str, float]:
+        """The most requests that came in a piece of the window, for pieces of each length."""
+        count = max((now - self.since) // PIECE, 1)
+        pieces = np.pad(self.pieces[:count], (0, max(count - len(self.pieces), 0)))
+        pieces[-1] += self.pieces[count:].sum()  # what came as the window ended
+        peaks, length = dict[str, float](), 1
+        while length <= count:
+            sums = np.add.reduceat(pieces, range(0, count, length))
+            peaks[f"most_in_{length * PIECE / SECOND:g}s"] = float(sums.max())
+            length *= 2
+        return peaks
 
     def ongoing(self, now: int, arrived: int) -> float | None:
         """How many requests were open on average until now, of those before row `arrived`."""
@@ -78,7 +145,9 @@ class _Window:
 
     def ran(self, lane: Lane, order: Batch | Load, began: int, ended: int, outcome: str) -> None:
         """A lane was busy."""
-        self.busy += ended - max(began, self.since)
+        took = ended - max(began, self.since)
+        self.busy += took
+        self.by_lane[lane.number] = self.by_lane.get(lane.number, 0) + took
         steps = order.steps if isinstance(order, Batch) else 1
         self.batches += steps
         self.executed += (
@@ -88,7 +157,9 @@ class _Window:
         )
 
     def settled(self, world: World, count: int) -> None:
-        """Nothing: they were counted when they were over."""
+        """They were counted when they were over; when they came, now that they are forgotten."""
+        if world.requests.base + count > self._counted:
+            self.count(world.requests.base + count)
 
 
 class _Service:
@@ -97,7 +168,7 @@ class _Service:
     def __init__(self, requested: Requested) -> None:
         self.plane, self.load = requested.plane, requested.load
         self.world = requested.plane.world
-        self.window = _Window(self.world)
+        self.window = _Window(self.world, requested.says)
         self.world.heard = self.window.over
         self.plane.watch(self.window)
         self.retires = requested.plane.router.can.retires
@@ -106,6 +177,8 @@ class _Service:
         self.plane.on_retire = lambda lane: self.given.__setitem__(lane, self.world.now)
         self.lanes: dict[int, list[int]] = {}
         """By job: its lanes, also those that are still loading."""
+        self.loaded: dict[int, int] = {}
+        """When each lane was up last."""
         self.changed = 0
         self.total_up = 0
         """Microseconds that lanes were up, added up."""
@@ -170,6 +243,19 @@ class _Service:
             if job != service and back.issuperset(mine)
         ]
 
+    def busy(self, service: int, now: int) -> dict[int, float]:
+        """By replica that is up, the part of its time in the window in which it ran batches."""
+        lanes, since = self.world.lanes, self.window.since
+        shares: dict[int, float] = {}
+        for job, mine in sorted(self.lanes.items()):
+            up = sum(now - max(self.loaded[at], since) for at in mine if not lanes[at].down)
+            if job == service or not up:
+                continue
+            ran = sum(self.window.by_lane.get(at, 0) for at in mine)
+            ran += sum(now - max(lanes[at].since, since) for at in mine if lanes[at].running)
+            shares[job] = min(ran / up, 1.0)
+        return shares
+
     def figures(self, now: int) -> dict[str, float | None]:
         """What the window that ends now was like."""
         window, arrived = self.window, self.plane.arrived
@@ -191,6 +277,7 @@ class _Service:
             "batch": window.executed / window.batches if window.batches else None,
             "p50": _quantile(every, 0.5),
             "p99": _quantile(every, 0.99),
+            **window.details(now, arrived),
         }
         if self.retires:
             found |= {"wanted": float(self.world.wanted), "given_back": None}
@@ -245,6 +332,7 @@ class Requesting:
             service = self._services[job]
             if lane in service.lanes.get(replica, ()) and not service.over:
                 service.pass_time(now)
+                service.loaded[lane] = now
                 service.plane.turn(lane, now, up=True)
         if now < self._next:
             return []
@@ -252,14 +340,22 @@ class Requesting:
         for job, service in sorted(self._services.items()):
             if not service.over:
                 service.pass_time(now)
+                busy, back = service.busy(job, now), service.given_back(job)
                 told.append((job, service.figures(now)))
                 if self._validate:
                     service.world.memory = restored(stored(service.world.memory))
-                told += [(each, {"given_back": 1.0}) for each in service.given_back(job)]
+                told += [
+                    (
+                        each,
+                        {"busy": busy.get(each), **({"given_back": 1.0} if each in back else {})},
+                    )
+                    for each in sorted({*busy, *back})
+                ]
         self._next = now + self._window if self._goes_on() else NEVER
         if not told:
             return []
-        columns = {name: tuple(figures.get(name) for _, figures in told) for name in told[0][1]}
+        names = dict.fromkeys(name for _, figures in told for name in figures)
+        columns = {name: tuple(figures.get(name) for _, figures in told) for name in names}
         return [Served(now - self._window, tuple(job for job, _ in told), columns)]
 
     def _goes_on(self) -> bool:
@@ -283,7 +379,7 @@ class Requesting:
                     self._services[event.job].close(now)
 
     def planned(self, now: int, actions: Sequence[AnyAction]) -> None:
-        """Replicas that are told to go take nothing more."""
+        """Replicas that are to stop take nothing more."""
         for action in actions:
             if isinstance(action, Start | Resize):
                 self._placed[action.job] = action.placement

@@ -1,4 +1,5 @@
-"""How long batches and loads really take: what was measured, times noise, times who runs beside."""
+"""How long batches and loads really take: what was measured, times noise, times what runs beside
+them."""
 
 from __future__ import annotations
 

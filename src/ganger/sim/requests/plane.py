@@ -275,7 +275,7 @@ class Plane:
                 self._read()
 
     def finish(self) -> None:
-        """Nothing more happens: whoever watches hears of the last rows. Raises InvariantError where
+        """Nothing more happens: watchers get the last rows. Raises InvariantError where
         a request was forgotten by its router."""
         requests = self.world.requests
         lost = [requests.base + i for i, outcome in enumerate(requests.outcome) if not outcome]

@@ -13,7 +13,8 @@ from ganger.solve.division.programme import TINY, Floats, Ints, Mask
 
 
 class Tree(NamedTuple):
-    """Entities and who belongs to them. Entity 0 is the root; `parent[e] < e` for all others.
+    """Entities and the jobs that belong to them. Entity 0 is the root; `parent[e] < e` for all
+    others.
 
     An entity's weight is its part of its parent's among those that still have open jobs; jobs
     that sit beside entities count together as one more of weight 1. Under the root the weights

@@ -1,7 +1,7 @@
-"""Water-filling: raise all, freeze who can get no more, raise the others, and so on.
+"""Water-filling: raise all, freeze those that can get no more, raise the others, and so on.
 
-Who stops because a whole share of the fastest machine gives no more is known beforehand, so that
-one search passes all of them; the other bottlenecks are read off the duals, so that no integer
+Which jobs stop because a whole share of the fastest machine gives no more is known beforehand, so
+that one search passes all of them; the other bottlenecks are read off the duals, so that no integer
 programme is needed. As every round exhausts a kind of machines, there are few.
 """
 

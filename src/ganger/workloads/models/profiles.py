@@ -118,7 +118,7 @@ class Operators:
     @property
     def segments(self) -> list[tuple[int, int, float]]:
         """What runs uncut: the first operator, the one behind the last, the part of the time.
-        Operators that take no time are no segment of their own."""
+        Operators that take no time do not make a segment."""
         found: list[tuple[int, int, float]] = []
         first, count = 0, len(self.names)
         for at in range(count):

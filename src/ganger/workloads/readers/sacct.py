@@ -14,7 +14,7 @@ id before `_` the array. Job steps, jobs without GPUs, and jobs that never start
 left out and counted.
 
 How a job ended is not replayed, what it used is: whatever its state, it takes as long as it ran and
-then finishes. So that limits kill nobody in a replay whom Slurm let live, and fair comparisons lose
+then finishes. So that limits kill no job in a replay that Slurm let live, and fair comparisons lose
 no job: a job that ended in TIMEOUT takes just its limit, without the grace that Slurm gave it, and
 one that ended otherwise after its limit has what it ran as its limit. Both are counted, and so are
 those that failed, were cancelled or lost their node.

@@ -112,7 +112,7 @@ class Remarks:
             self.messages.append(message)
 
     def note(self, text: str) -> None:
-        """Something to know about the requests, said once."""
+        """Keep a remark about the requests, each once."""
         if text not in self.notes:
             self.notes.append(text)
 

@@ -29,7 +29,7 @@ class Counted(Complaints):
     remarks: Remarks = field(default_factory=Remarks)
 
     def leave_out(self, table: Table, rows: NDArray[np.bool_], why: str) -> None:
-        """Drop rows that are no requests for us."""
+        """Drop rows that are not requests."""
         rows = rows & table.good
         if rows.any():
             self.remarks.leave_out(int(rows.sum()), why)

@@ -16,6 +16,7 @@ import click
 from click.core import ParameterSource
 
 from ganger.cli.lab.serving.tables import show
+from ganger.cli.lab.shown_runs import refuse_no_folder
 from ganger.cli.lab.simulate import parse_seeds
 from ganger.cli.progress import Bar
 from ganger.core.errors import BadInput
@@ -45,7 +46,7 @@ def compare(
             where="--per-request",
             mend="name one recipe, fleet, load and seed",
         )
-    refuse_unwritable(chosen)
+    refuse_no_folder(chosen, "per_request", "report")
     models = read_models(chosen["models"])
     workers = chosen["workers"] or os.cpu_count() or 1
     with Bar(f"{len(tasks)} runs", chosen["quiet"] or chosen["as_json"]) as bar:
@@ -162,18 +163,6 @@ def fleet_of(cluster: str) -> str:
         if node.gpus:
             counts[node.gpu_type] = counts.get(node.gpu_type, 0) + node.count * node.gpus
     return "+".join(f"{name}:{count}" for name, count in counts.items())
-
-
-def refuse_unwritable(options: dict[str, Any]) -> None:
-    """Raise BadInput before a long simulation if its results can be put nowhere."""
-    for name in ("per_request", "report"):
-        path: Path | None = options[name]
-        if path is not None and not path.absolute().parent.is_dir():
-            raise BadInput(
-                f"no folder {str(path.parent)!r}",
-                where=f"--{name.replace('_', '-')}",
-                mend="make it first",
-            )
 
 
 def _report(found: Comparison, inputs: Sequence[str], path: Path) -> None:

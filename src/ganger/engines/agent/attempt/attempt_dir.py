@@ -1,7 +1,7 @@
 """The folder of one part of an attempt: what makes a start happen once and an exit never lost.
 
 The folder is made exclusively; `prepare` in it says what to run. `keeper` is created, exclusively,
-just before the keeper is forked, so nothing starts twice, and locked for as long as it lives.
+just before the supervisor is forked, so nothing starts twice, and locked for as long as it lives.
 `exit` is written, synced and renamed into place from a file that was allocated before the job
 started: a full disk does not lose it. `job/` is the job's own: the socket that the SDK reports to,
 and the file `leave`, which says that Ganger wants the job to go.
@@ -26,7 +26,7 @@ _EXIT_BYTES: Final = 8192
 _Record = TypeVar("_Record")
 
 
-class KeeperRecord(msgspec.Struct, frozen=True):
+class SupervisorRecord(msgspec.Struct, frozen=True):
     """The part's cgroup folders by hierarchy."""
 
     groups: dict[str, str]
@@ -122,9 +122,9 @@ class AttemptDir:
         """What is to run."""
         return self._record("prepare", Prepare)
 
-    def keeper(self) -> KeeperRecord | None:
+    def supervisor(self) -> SupervisorRecord | None:
         """What was noted at the start; None before."""
-        return self._record("keeper", KeeperRecord)
+        return self._record("keeper", SupervisorRecord)
 
     def exit(self) -> Exit | None:
         """How it ended; None until then."""
@@ -132,8 +132,8 @@ class AttemptDir:
 
     # ------------------------------------------------------------------ starting and ending it
 
-    def take(self, record: KeeperRecord) -> int:
-        """Take the right to start the part: a locked descriptor, to be held by the keeper for
+    def take(self, record: SupervisorRecord) -> int:
+        """Take the right to start the part: a locked descriptor, to be held by the supervisor for
         life. Raises FileExistsError if it was ever taken, and other OSErrors."""
         descriptor = os.open(self.path / "keeper", os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -144,7 +144,7 @@ class AttemptDir:
         return descriptor
 
     def is_kept(self) -> bool:
-        """Whether its keeper lives."""
+        """Whether its supervisor lives."""
         try:
             descriptor = os.open(self.path / "keeper", os.O_RDWR)
         except OSError:
@@ -158,7 +158,7 @@ class AttemptDir:
         return False
 
     def was_taken(self) -> bool:
-        """Whether anybody ever was its keeper."""
+        """Whether anybody ever was its supervisor."""
         return (self.path / "keeper").exists()
 
     def write_exit(self, exit_: Exit) -> None:
@@ -178,7 +178,7 @@ class AttemptDir:
     # ------------------------------------------------------------------ sockets
 
     def listen(self) -> socket.socket:
-        """The socket at which the keeper will take orders."""
+        """The socket at which the supervisor will take orders."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with short_path(self.path, "control") as path:
             sock.bind(path)
@@ -186,7 +186,7 @@ class AttemptDir:
         return sock
 
     def connect(self) -> socket.socket:
-        """A connection to the keeper. Raises OSError."""
+        """A connection to the supervisor. Raises OSError."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             with short_path(self.path, "control") as path:

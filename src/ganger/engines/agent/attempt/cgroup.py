@@ -1,8 +1,8 @@
 """One cgroup per part of an attempt: limits, freezing, and killing that nothing escapes.
 
 Knows v2 (unified), hybrid (v2 without controllers beside v1 hierarchies) and v1 alone; with none of
-them, or no right to use them, the keeper falls back on its process tree. Groups are made below the
-agent's own, so that what holds the agent (a container, a unit) holds its jobs as well.
+them, or no right to use them, the supervisor falls back on its process tree. Groups are made below
+the agent's own, so that what holds the agent (a container, a unit) holds its jobs as well.
 """
 
 from __future__ import annotations

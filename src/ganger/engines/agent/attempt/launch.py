@@ -1,4 +1,4 @@
-"""From a prepared folder to a running keeper: the fork, and what the child does first."""
+"""From a prepared folder to a running supervisor: the fork, and what the child does first."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def log_in(logs: Path, job: int, attempt: int, node_rank: int) -> Path:
 
 
 class Start(NamedTuple):
-    """All that a keeper needs."""
+    """All that a supervisor needs."""
 
     home: Home
     folder: AttemptDir
@@ -94,8 +94,8 @@ class Start(NamedTuple):
     """The socket of an interpreter that is warm for this job; empty to start cold."""
 
 
-def fork_keeper(start: Start, lock: int, control: socket.socket) -> int:
-    """Fork a keeper; its process number. The child never returns."""
+def fork_supervisor(start: Start, lock: int, control: socket.socket) -> int:
+    """Fork a supervisor; its process number. The child never returns."""
     pid = os.fork()
     if pid:
         return pid
@@ -130,7 +130,7 @@ def _keep(start: Start, control: socket.socket) -> None:
         return
     workers = workers_of(start.prepare, start.go, places, start.devices_before)
     zygote = "" if launch.steps else start.zygote
-    keeper = Supervisor(
+    supervisor = Supervisor(
         start.folder,
         start.prepare,
         start.group,
@@ -141,7 +141,7 @@ def _keep(start: Start, control: socket.socket) -> None:
         zygote,
         start.home.exits,
     )
-    keeper.run(workers, str(places.cwd))
+    supervisor.run(workers, str(places.cwd))
 
 
 def _places(start: Start) -> Places:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,6 +17,17 @@ _SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36  # prctl(2)
 _CLONE3, _INTO_CGROUP = 435, 0x200000000  # clone3(2)
 _libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, so that it can fork
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def woken_by_signals() -> tuple[socket.socket, socket.socket]:
+    """Two sockets, both to be kept: the second can be read whenever a signal came that has a
+    handler, as SIGCHLD has from now on. What is in it is the signals' numbers."""
+    wake, woken = socket.socketpair()
+    wake.setblocking(False)
+    woken.setblocking(False)
+    signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return wake, woken
 
 
 def reaped() -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""The keeper: parent of one part's processes, from their start to the record of their exit.
+"""The supervisor: parent of one part's processes, from their start to the record of their exit.
 
 Forked by the agent and independent of it from then on: it takes orders on a socket, so an agent
 that comes back finds it again. It ends when nothing of the part runs any more.
@@ -102,11 +102,7 @@ class Supervisor:
     def run(self, workers: list[Worker], cwd: str) -> None:
         """Start the workers, see them through, write how it ended."""
         processes.adopt_orphans()
-        wake, woken = socket.socketpair()
-        wake.setblocking(False)
-        woken.setblocking(False)
-        signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        _wake, woken = processes.woken_by_signals()
         for ignored in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(ignored, signal.SIG_IGN)
         register = self._selector.register
@@ -355,7 +351,7 @@ class Supervisor:
             data = self._sdk.recv(1 << 16)
         except OSError:
             return False
-        # Whatever a job sends: it must not end its keeper.
+        # Whatever a job sends: it must not end its supervisor.
         with contextlib.suppress(
             ValueError, TypeError, AttributeError, ArithmeticError, LookupError, RecursionError
         ):

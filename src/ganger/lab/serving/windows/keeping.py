@@ -18,7 +18,7 @@ class Kept:
         self._path = file_of(Path(folder), recipe, fleet, holds_for) if folder else None
 
     def restore(self, windowed: Windowed) -> None:
-        """Begin with what is kept. Raises BadInput for a file that is no such table."""
+        """Begin with what is kept. Raises BadInput for a file that is not such a table."""
         if self._path is None:
             return
         try:
