@@ -1,4 +1,4 @@
-"""Whom to put together, two and two: the pairs of the largest total weight in any graph.
+"""Pairs of the largest total weight in any graph: maximum-weight matching.
 
 Edmonds' blossom algorithm (Journal of Research NBS 69B, 1965), on a dense matrix of whole numbers.
 It begins with the best fractional pairs, which an assignment of every node to a partner gives

@@ -108,11 +108,11 @@ class GroupPolicy:
        largest total efficiency (exact), the most efficient first; then the same with pairs as
        nodes, and so on up to groups of `members`. Together a group must do more than one job at a
        time, each at its part of its speed alone.
-    3. *Places.* Groups run in order of their first job, and then whoever else finds room. Who runs
-       as it should is not interrupted.
+    3. *Places.* Groups run in order of their first job, and then other jobs that find room. A job
+       that runs as it should is not interrupted.
 
-    Whoever may have others beside it holds 1/`members` of its GPUs even when it is alone there, so
-    that nobody is interrupted when they come. Between rounds, waiting jobs start alone on GPUs that
+    A job that may have others beside it holds 1/`members` of its GPUs even when it is alone there,
+    so that it is not interrupted when they come. Between rounds, waiting jobs start alone on GPUs that
     became free.
     """
 
@@ -147,7 +147,7 @@ class GroupPolicy:
         return ids[np.lexsort((ids, keys))]
 
     def _wanted(self, view: View) -> list[Want]:
-        """Who runs in the coming round and beside whom, larger gangs first so that they find whole
+        """The jobs of the coming round and their company, larger gangs first so that they find whole
         nodes."""
         at, ledger = view.at, view.ledger
         free = {cell.index: cell.total for cell in ledger.cells}
@@ -187,7 +187,7 @@ class GroupPolicy:
     def _window(
         self, view: View, ranked: list[int], free: dict[int, int]
     ) -> dict[tuple[int, ...], Pool]:
-        """Who is looked at, each alone, by the cells that they may use."""
+        """The jobs that are looked at, each alone, by the cells that they may use."""
         shape, line = view.at.shape, _Line(view, free)
         behind: dict[int, Iterator[int]] = {}
         pools: dict[tuple[int, ...], Pool] = {}
@@ -292,7 +292,7 @@ class GroupPolicy:
             yield Want(job, gpus[job], share=share, beside=group[:at] + group[at + 1 :])
 
     def _fill(self, view: View) -> None:
-        """Start who waits, alone, on what is free. One that finds no place answers for its like."""
+        """Start jobs that wait, alone, on what is free. One that finds no place answers for its like."""
         widest, ids = max((cell.free for cell in view.ledger.cells), default=0), view.pending
         able = ids[view.jobs.gpus[ids] <= widest]
         full = set[tuple[int, int]]()
@@ -306,7 +306,7 @@ class GroupPolicy:
 
 
 class _Line:
-    """Who has a seat, by numbers of GPUs: what each cell has left. `room`: the most of any."""
+    """Seats by numbers of GPUs: what each cell has left. `room`: the most of any."""
 
     def __init__(self, view: View, free: dict[int, int]) -> None:
         self._view, self._free = view, dict(free)
