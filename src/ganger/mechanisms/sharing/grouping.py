@@ -112,8 +112,8 @@ class GroupPolicy:
        that runs as it should is not interrupted.
 
     A job that may have others beside it holds 1/`members` of its GPUs even when it is alone there,
-    so that it is not interrupted when they come. Between rounds, waiting jobs start alone on GPUs that
-    became free.
+    so that it is not interrupted when they come. Between rounds, waiting jobs start alone on GPUs
+    that became free.
     """
 
     name: str
@@ -147,8 +147,8 @@ class GroupPolicy:
         return ids[np.lexsort((ids, keys))]
 
     def _wanted(self, view: View) -> list[Want]:
-        """The jobs of the coming round and their company, larger gangs first so that they find whole
-        nodes."""
+        """The jobs of the coming round and their company, larger gangs first so that they find
+        whole nodes."""
         at, ledger = view.at, view.ledger
         free = {cell.index: cell.total for cell in ledger.cells}
         fixed = set[int]()
@@ -292,7 +292,8 @@ class GroupPolicy:
             yield Want(job, gpus[job], share=share, beside=group[:at] + group[at + 1 :])
 
     def _fill(self, view: View) -> None:
-        """Start jobs that wait, alone, on what is free. One that finds no place answers for its like."""
+        """Start jobs that wait, alone, on what is free. One that finds no place answers for its
+        like."""
         widest, ids = max((cell.free for cell in view.ledger.cells), default=0), view.pending
         able = ids[view.jobs.gpus[ids] <= widest]
         full = set[tuple[int, int]]()
