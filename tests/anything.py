@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from ganger.core.books.ledger import Ledger
-from ganger.core.profiles import Measured, Profile, Profiles, Sensitivity
+from ganger.core.profiles import Measured, Profile, Profiles, Sensitivity, Stages
 from ganger.core.spec import (
     ClusterSpec,
     GpuType,
@@ -137,9 +137,9 @@ costs = st.builds(
 SIZES = range(1, 25)
 
 
-def table(a: float, b: float, beside: dict[str, float]) -> Profile:
+def table(a: float, b: float, beside: dict[str, float], busy: float = 0.5) -> Profile:
     """Steps per second of a model in proportion to its GPUs on either type, and what is left of
-    them beside others."""
+    them beside others. `busy`: the share of its stages that is of its first resource."""
     steps = {kind: {n: each * n for n in SIZES} for kind, each in (("A", a), ("B", b))}
     return Profile(
         measured=Measured(
@@ -153,7 +153,8 @@ def table(a: float, b: float, beside: dict[str, float]) -> Profile:
                 }
                 for other, part in beside.items()
             },
-        )
+        ),
+        stages=(Stages((busy, 1 - busy)),),
     )
 
 
@@ -163,6 +164,11 @@ paired = Profiles(
         "bert": table(5.0, 1.0, {"vgg": 0.3, "bert": 0.45}),
     }
 )
+staged = Profiles(
+    {"vgg": Profile(stages=(Stages((3.0, 1.0, 0.0), 3.5), Stages((3.0, 1.0, 1.0), gpus=2)))},
+    Profile(stages=(Stages((0.0, 2.0, 1.0), overhead=(1.0, 1.1, 1.3)),), utilisation={"gpu": 0.4}),
+)
+"""Models whose jobs may interleave their stages, in groups of any size."""
 profiles = st.sampled_from(
     [
         Profiles(),
@@ -186,6 +192,7 @@ profiles = st.sampled_from(
             }
         ),
         paired,
+        staged,
     ]
 )
 

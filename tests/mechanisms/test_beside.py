@@ -15,10 +15,10 @@ from worlds import cluster, job
 @pytest.mark.parametrize(
     ("want", "so"),
     [
-        (Want(0, 1, share=500, beside=1), True),
-        (Want(0, 1, share=300, beside=1), False),
+        (Want(0, 1, share=500, beside=(1,)), True),
+        (Want(0, 1, share=300, beside=(1,)), False),
         (Want(0, 1), True),
-        (Want(0, 2, share=500, beside=1), False),
+        (Want(0, 2, share=500, beside=(1,)), False),
     ],
     ids=["as it is", "another share", "nothing said of shares", "more GPUs"],
 )
@@ -68,7 +68,9 @@ def test_who_is_wanted_alone_keeps_its_gpu_and_the_one_beside_it_moves_to_its_ne
     bench.feed(0, Submitted(0), Submitted(1), Submitted(2), then=starts)
     bench.feed(0, Started(0, 1), Started(1, 1))
     view = bench.kernel.view
-    towards(view, [Want(0, 1), Want(1, 1, share=500, beside=2), Want(2, 1, share=500, beside=1)])
+    towards(
+        view, [Want(0, 1), Want(1, 1, share=500, beside=(2,)), Want(2, 1, share=500, beside=(1,))]
+    )
     held = [view.draft.holds(row) for row in range(3)]
     view.draft.rollback()
     assert held == [half, (Slot(0, 0b10, share=500),), (Slot(0, 0b10, share=500),)]

@@ -291,8 +291,8 @@ def pairs() -> Day:
     nodes = (NodeSpec(count=1, gpus=2, gpu_type="A"), NodeSpec(count=1, gpus=2, gpu_type="B"))
     known = Profiles(
         {
-            "vgg": table(2.0, 3.0, {"vgg": 0.6, "bert": 0.9}),
-            "bert": table(5.0, 1.0, {"vgg": 0.55, "bert": 0.45}),
+            "vgg": table(2.0, 3.0, {"vgg": 0.6, "bert": 0.9}, 0.8),
+            "bert": table(5.0, 1.0, {"vgg": 0.55, "bert": 0.45}, 0.3),
         }
     )
     return Day(ClusterSpec(nodes, (), TENANTS), works, Setup(5, profiles=known, until=60 * HOUR))

@@ -14,7 +14,7 @@ THEN = {
     "LeasePolicy": "lease", "TargetPolicy": "targets", "SkipPolicy": "delay", "FairPolicy": "fair",
     "VirtualClusters": "virtual clusters", "Evolving": "evolving", "GoodputPolicy": "goodput",
     "TimeIndexed": "time-indexed programme", "CellPolicy": "cells", "MatchingPolicy": "matching",
-    "PromisePolicy": "leases", "TimeSlices": "time slices",
+    "PromisePolicy": "leases", "TimeSlices": "time slices", "GroupPolicy": "groups",
 }  # fmt: skip
 """What each class called itself then."""
 

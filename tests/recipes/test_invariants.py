@@ -54,6 +54,8 @@ VARIANTS = [
     f"gavel(agnostic=yes,shuffled=yes,centred=yes,left_over=yes,{FORESIGHTLESS})",
     "gavel(space_sharing=yes,every=20s)",
     "gavel(space_sharing=yes,objective=ftf,every=20s)",
+    "muri-s(every=20s)",
+    "muri-l(every=20s,group=3,quantum=4s)",
     "fifo(walk=skip)",
     "srtf(walk=strict,min_run=3s)",
     "priority(preempt=no)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ganger.core.profiles import Profile, Profiles
+from ganger.core.profiles import Profile, Profiles, Stages
 from ganger.core.spec import ClusterSpec
 from worlds import Work, cluster, job, play
 
@@ -127,6 +127,23 @@ def test_neighbours_differ(
     )
     assert got == ends
     assert got[0] != got[1]
+
+
+def test_muri_shares_where_srsf_lets_wait_and_its_halves_know_different_things() -> None:
+    """One loads while the other trains. Of two that both train the shorter goes first, or, where
+    nobody knows which that is, the one that had less."""
+    known = Profiles(
+        {"load": Profile(stages=(Stages((4, 0)),)), "train": Profile(stages=(Stages((0, 4)),))}
+    )
+    pair = [job("a", 0, 10, model="load"), job("b", 0, 10, model="train")]
+    ends = {name: play(name, pair, ONE, profiles=known).makespan for name in ("muri-s", "srsf")}
+    assert ends == {"muri-s": 10, "srsf": 20}
+    alike = [job("short", 0, 12, model="train"), job("late", 10, 10, model="train")]
+    two = [
+        play(f"{name}(every=5s{more})", alike, ONE, profiles=known)
+        for name, more in (("muri-s", ""), ("muri-l", ",quantum=5s"))
+    ]
+    assert [each.jct() for each in two] == [[12, 12], [22, 10]]
 
 
 def test_easy_protects_only_the_head_and_conservative_everyone_who_waits() -> None:

@@ -143,6 +143,7 @@ WANTS = (
     "revocable nodes",
     "idle nodes",
     "neighbours that disturb",
+    "models that share GPUs",
 )
 """The words of `Recipe.wants`."""
 
@@ -153,7 +154,7 @@ ALSO_CALLED = {
     "1d-las": "las(attained=time)", "2d-las": "las",
     "afs-l": "afs", "afs-p": "afs(lengths=p)", "elastic-tiresias": "edl",
     "mps": "space-sharing(mode=mps)", "mig": "space-sharing(mode=mig)",
-    "synergy-tune": "synergy", "synergy-opt": "synergy(division=opt)",
+    "muri": "muri-s", "synergy-tune": "synergy", "synergy-opt": "synergy(division=opt)",
 }  # fmt: skip
 """What else systems and their variants are called: names of authors and of variants, each with the
 recipe and the arguments that it is."""
@@ -176,7 +177,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(
         ("yarn-cs", "helios", "helios-ces", "philly", "ffdl", "ali-mlaas"), _T + "production"
     ),
-    **dict.fromkeys(("gandiva",), _T + "sharing.recipes"),
+    **dict.fromkeys(("gandiva", "muri-s", "muri-l"), _T + "sharing.recipes"),
     **dict.fromkeys(("allox", "dorm"), _T + "programmes.recipes"),
     **dict.fromkeys(("genie", "chronus"), _T + "deadlines.recipes"),
 }

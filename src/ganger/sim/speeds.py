@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from heapq import heappush
-from itertools import product
 
 from ganger.core.books.bits import members
 from ganger.core.events import AnyEvent, Progressed, Released, Started
@@ -111,8 +110,12 @@ class Speeds:
             return []
         near = {other for slot in where for other in on_node[slot.node]} - {job}
         if not self._physics.disturbing:
-            held = self._attempts.where
-            near = {other for other in near if _overlap(where, held[other])}
+            held, mine = self._attempts.where, _masks(where)
+            near = {
+                other
+                for other in near
+                if any(mine.get(slot.node, 0) & slot.devices for slot in held[other])
+            }
         began = self._attempts.began
         return sorted(other for other in near if began[other] < NEVER)
 
@@ -129,13 +132,12 @@ class Speeds:
         """What sharing its GPUs leaves of the job's speed: of a gang, what the most crowded of them
         leaves. Where that is not known, the thousandths that it takes."""
         mine, declared = self._attempts.where[job], self._attempts.declared
-        nodes, held = self._physics.nodes, self._attempts.where
+        nodes, held, masks = self._physics.nodes, self._attempts.where, _masks(mine)
         crowds = dict[tuple[int, int], list[int]]()
         for other in self.neighbours(job):
-            for slot, theirs in product(mine, held[other]):
-                if slot.node == theirs.node:
-                    for device in members(slot.devices & theirs.devices):
-                        crowds.setdefault((slot.node, device), []).append(other)
+            for slot in held[other]:
+                for device in members(masks.get(slot.node, 0) & slot.devices):
+                    crowds.setdefault((slot.node, device), []).append(other)
         kind = nodes.type_specs[nodes.gpu_type[mine[0].node]].name
         gpus, parts = sum(slot.devices.bit_count() for slot in mine), list[float]()
         for crowd in set(map(tuple, crowds.values())):
@@ -192,8 +194,9 @@ class Speeds:
         return False
 
 
-def _overlap(mine: Placement, theirs: Placement) -> bool:
-    """Whether two placements have a GPU in common."""
-    return any(
-        one.node == other.node and one.devices & other.devices for one in mine for other in theirs
-    )
+def _masks(placement: Placement) -> dict[int, int]:
+    """By node, the GPUs that are held there."""
+    masks: dict[int, int] = {}
+    for slot in placement:
+        masks[slot.node] = masks.get(slot.node, 0) | slot.devices
+    return masks

@@ -74,6 +74,7 @@ def offers(trace: Trace, cluster: ClusterSpec) -> frozenset[str]:
         and any(node.cpus for node in cluster.nodes),
         "revocable nodes": any("spot" in node.labels for node in cluster.nodes),
         "neighbours that disturb": any(profile.disturbed for profile in profiles),
+        "models that share GPUs": any(profile.shares for profile in profiles),
     }
     return frozenset(word for word, there in found.items() if there)
 

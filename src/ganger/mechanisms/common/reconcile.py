@@ -28,7 +28,7 @@ class Want(NamedTuple):
     """A job that should run on `gpus` GPUs of `gpu_type` ("" for any); `least` if it must be.
 
     `nodes`: (node, GPUs), ascending, where the place is decided too; only for plain shapes.
-    `share`: thousandths that it holds of each GPU, 0 for what it asks for; `beside`: the job that
+    `share`: thousandths that it holds of each GPU, 0 for what it asks for; `beside`: the jobs that
     should be on the same GPUs, if any.
     """
 
@@ -38,7 +38,7 @@ class Want(NamedTuple):
     least: int = 0
     nodes: tuple[tuple[int, int], ...] = ()
     share: int = 0
-    beside: int = -1
+    beside: tuple[int, ...] = ()
 
 
 class Sizes(NamedTuple):
@@ -151,7 +151,7 @@ def _with_room(view: View, wants: Sequence[Want], fixed: set[int]) -> list[Want]
     order = [Want(job, 0) for job in sorted(fixed) if job in view.ledger.holds]
     for want in [*order, *wants]:
         held = view.ledger.holds[want.job][1]
-        unit = max(want.job, want.beside)
+        unit = max((want.job, *want.beside))
         devices = [(slot.node, device) for slot in held for device in members(slot.devices)]
         alone = all(owner.get(device, unit) == unit for device in devices)
         if want.job in fixed or (alone and where.get(unit, held) == held):
@@ -167,7 +167,7 @@ def _runs_so(view: View, want: Want) -> bool:
     if view.at.size[want.job] != want.gpus:
         return False
     held = view.ledger.holds[want.job][1]
-    if want.beside >= 0 and held[0].share != want.share:
+    if want.beside and held[0].share != want.share:
         return False
     if want.nodes:
         return counted(held) == want.nodes
@@ -209,9 +209,9 @@ def placed(
 def _place_shared(
     view: View, want: Want, place: Placer, held: Placement | None, ledger: Ledger, cells: list[Cell]
 ) -> Placement | None:
-    """Beside the one wanted there, else where it was if nobody else is there, else anywhere."""
+    """Beside those wanted there, else where it was if nobody else is there, else anywhere."""
     draft, shape = view.draft, view.draft.shape(want.job)
-    beside = draft.holds(want.beside) if want.beside >= 0 else None
+    beside = next(filter(None, map(draft.holds, want.beside)), None)
     for found in (beside, held):
         if found is None or ledger.cell_of[found[0].node] not in cells:
             continue

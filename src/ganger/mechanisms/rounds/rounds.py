@@ -261,7 +261,7 @@ class RoundPolicy:
     def _fill_pairs(self, view: View, shares: Iterable[Share]) -> None:
         """The same where rows may have two jobs."""
         waiting, at = set(view.pending.tolist()), view.at
-        full = set[tuple[int | str, ...]]()
+        full = set[tuple[int | str | tuple[int, ...], ...]]()
         for want in (want for row in shares for want in self._wants(view, row)):
             job = want.job
             alike = (
@@ -296,10 +296,11 @@ class RoundPolicy:
         job = row.jobs[0]
         if not self.pairs or not sharable(view, job):
             return [Want(job, row.gpus, row.gpu_type)]
-        others = row.jobs[::-1] if len(row.jobs) > 1 else (-1,)
         return [
-            Want(each, row.gpus, row.gpu_type, share=HALF, beside=other)
-            for each, other in zip(row.jobs, others, strict=True)
+            Want(
+                each, row.gpus, row.gpu_type, share=HALF, beside=row.jobs[:at] + row.jobs[at + 1 :]
+            )
+            for at, each in enumerate(row.jobs)
         ]
 
 
