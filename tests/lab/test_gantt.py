@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from ganger.core.errors import BadInput
+from ganger.core.spec import Needs, Role, Shape
 from ganger.lab.report import gantt
+from ganger.lab.report.series import parts
 from ganger.lab.result import Segment
+from ganger.lab.simulation import run_one
+from worlds import cluster, job, trace_of
 
 from .builders import by_hand, simulated
 
+KEEPS = Shape((Role(needs=Needs(gpus=1, gpu_memory=1024)),))
 BY_GPU = """\
 0:0 000000000000000333333333333333333333
 0:1 111112222222222222··················
@@ -77,3 +84,27 @@ def test_refusals() -> None:
     run.segments = None
     with pytest.raises(BadInput, match="no record"):
         gantt.render(run)
+
+
+def test_a_suspended_job_is_drawn_only_while_it_computes() -> None:
+    """Two jobs on one GPU take turns of 10 s: their segments never overlap, and add up to the work
+    of both."""
+    works = [job(name, 0, lasts, shape=KEEPS) for name, lasts in (("one", 25), ("two", 20))]
+    run = run_one(trace_of(works), cluster(1, 1), "gandiva(quantum=10s)", record=True)
+    assert run.segments is not None
+    turns = sorted((s.start_seconds, s.end_seconds, s.job) for s in run.segments)
+    assert [job for _, _, job in turns] == [0, 1, 0, 1, 0]
+    assert all(end <= start for (_, end, _), (start, _, _) in pairwise(turns))
+    assert sum(end - start for start, end, _ in turns) == 45
+
+
+def test_jobs_that_share_a_gpu_have_parts_of_its_height() -> None:
+    """The third comes when the first is gone, and has its part; the fourth is on its own."""
+    stays = [
+        (0, 0.0, 10.0, 0, 2),
+        (1, 5.0, 20.0, 1, 1),
+        (2, 10.0, 15.0, 0, 2),
+        (3, 20.0, 30.0, 0, 2),
+    ]
+    assert parts(stays) == [(0, 2), (1, 2), (0, 2), ()]
+    assert parts([(0, 0.0, 10.0, 0, 2), (1, 0.0, 10.0, 2, 1)]) == [(), ()], "beside each other"

@@ -11,9 +11,9 @@ from ganger.core.plan import Start
 from ganger.core.profiles import Measured, Profile, Profiles, Stages
 from ganger.core.spec import ClusterSpec, NodeSpec, OnPreempt
 from ganger.core.units import SECOND
-from ganger.lab.simulation import Setup
+from ganger.lab.simulation import Setup, run_one
 from ganger.sim.physics import Costs
-from worlds import Played, Work, cluster, job, play
+from worlds import Played, Work, cluster, job, play, trace_of
 
 KNOWN = Profiles(
     {
@@ -182,3 +182,16 @@ def test_groups_hold_quarters_of_the_same_devices() -> None:
 def test_a_round_that_nobody_waits_for_is_not_asked_for() -> None:
     alone = run("muri-s(every=10s)", [model("train", "a")])
     assert {batch.at for batch, _ in alone.diary.steps} == {0, 100 * SECOND}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "called", "told"),
+    [
+        ("muri-l", "bert", True),
+        ("muri-l", "train", False),
+        ("fifo", "bert", False),
+    ],
+)
+def test_a_run_in_which_no_model_can_share_says_so(recipe: str, called: str, told: bool) -> None:
+    found = run_one(trace_of([model(called, "a")]), cluster(1, 1), recipe, Setup(profiles=KNOWN))
+    assert any("no job shares GPUs" in note for note in found.notes) == told

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class Segment(NamedTuple):
-    """One job on some GPUs of one node for a while (seconds since the trace's first submission)."""
+    """One job on some GPUs of one node for a while (seconds since the trace's first submission).
+
+    A job has none while it is suspended.
+    """
 
     job: int
     start_seconds: float

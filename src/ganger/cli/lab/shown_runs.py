@@ -43,7 +43,8 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--bill",
             is_flag=True,
-            help="Also print energy, carbon and cost by recipe, and where the figures come from.",
+            help="Also print energy, carbon and cost by recipe, and where the figures come from."
+            " Printed anyway where GPU types have prices.",
         ),
         click.option("--report", type=target, help="Write an HTML report here."),
         click.option("--per-job", type=target, help=per_job),

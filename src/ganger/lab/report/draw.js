@@ -248,14 +248,14 @@ function gantt(box, g, label) {
   const marks = ticks(g.end, 7, true).filter((v) => v <= g.end);
   gridX(f, m, thin(marks.map((v) => [sx(v), v]), 48), tick);
   firsts.forEach((first, i) => f.svg.append(el("text", { x: m.left - 8, y: sy(first) + Math.max(rowHeight, 12) - 2, "text-anchor": "end" }, `node ${i}`)));
-  for (const [job, start, end, row, rows] of g.bars) {
+  for (const [job, start, end, row, rows, part = 0, parts = 1] of g.bars) {
     const [name, tenant, gpus] = g.jobs[job];
-    const w = Math.max(sx(end) - sx(start), 0.75), h = rows * rowHeight;
-    const bar = el("rect", { x: sx(start), y: sy(row) + 0.5, width: Math.max(w - 0.5, 0.5), height: h - 1, rx: Math.min(2, w / 3), fill: colour(job), opacity: job % (2 * data.colours) < data.colours ? 0.9 : 0.62 });
+    const w = Math.max(sx(end) - sx(start), 0.75), h = rows * rowHeight / parts, y = sy(row) + part * h;
+    const bar = el("rect", { x: sx(start), y: y + 0.5, width: Math.max(w - 0.5, 0.5), height: Math.max(h - 1, 0.5), rx: Math.min(2, w / 3), fill: colour(job), opacity: job % (2 * data.colours) < data.colours ? 0.9 : 0.62 });
     hover(bar, () => [name, [["tenant", tenant], ["GPUs", String(gpus)], ["from", time(start)], ["to", time(end)]]]);
     f.svg.append(bar);
     if (w > 10 + 7 * String(job).length && h >= 11) {
-      f.svg.append(el("text", { x: sx(start) + 4, y: sy(row) + h / 2 + 4, style: SYMBOL }, String(job)));
+      f.svg.append(el("text", { x: sx(start) + 4, y: y + h / 2 + 4, style: SYMBOL }, String(job)));
     }
   }
 }

@@ -186,22 +186,55 @@ def _tenant_row(
 
 
 def gantt(run: Run) -> dict[str, Any] | None:
-    """Bars [job, start, end, first row, rows] and the jobs' words; None for a run too large."""
+    """Bars [job, start, end, first row, rows] and the jobs' words; None for a run too large. Of
+    jobs that share GPUs a bar ends with which part of the height it has, and of how many."""
     segments = run.segments
     if not segments or no_gantt(run):
         return None
     first_row = np.concatenate(([0], np.cumsum(run.node_gpus))).tolist()
     seen = sorted({segment.job for segment in segments})
+    stays = [
+        (s.job, s.start_seconds, s.end_seconds, first_row[s.node] + gpu, count)
+        for s in segments
+        for gpu, count in blocks(s)
+    ]
     return {
         "bars": [
-            [s.job, short(s.start_seconds), short(s.end_seconds), first_row[s.node] + gpu, count]
-            for s in segments
-            for gpu, count in blocks(s)
+            [job, short(start), short(end), row, rows, *part]
+            for (job, start, end, row, rows), part in zip(stays, parts(stays), strict=True)
         ],
         "jobs": {j: [run.jobs.name[j], run.jobs.tenant[j], int(run.jobs.gpus[j])] for j in seen},
         "nodes": list(run.node_gpus),
         "end": short(max(segment.end_seconds for segment in segments)),
     }
+
+
+def parts(stays: Sequence[tuple[int, float, float, int, int]]) -> list[tuple[int, ...]]:
+    """For each stay (job, start, end, first row, rows) which part of the height of its rows it has,
+    and of how many: empty for one that shares no GPU at any time. Stays that share GPUs, directly
+    or through others, have equally many parts."""
+    part, chain = [0] * len(stays), list(range(len(stays)))
+    there: list[int] = []
+    for mine in sorted(range(len(stays)), key=lambda i: stays[i][1]):
+        _, start, _, row, rows = stays[mine]
+        there = [other for other in there if stays[other][2] > start]
+        beside = [i for i in there if stays[i][3] < row + rows and row < stays[i][3] + stays[i][4]]
+        part[mine] = min(set(range(len(beside) + 1)) - {part[other] for other in beside})
+        for other in beside:
+            chain[_first(chain, other)] = _first(chain, mine)
+        there.append(mine)
+    many: dict[int, int] = {}
+    for i, own in enumerate(part):
+        many[_first(chain, i)] = max(many.get(_first(chain, i), 0), own + 1)
+    among = [many[_first(chain, i)] for i in range(len(stays))]
+    return [(own, n) if n > 1 else () for own, n in zip(part, among, strict=True)]
+
+
+def _first(chain: list[int], at: int) -> int:
+    """The stay that stands for all that share GPUs with this one."""
+    while chain[at] != at:
+        chain[at] = at = chain[chain[at]]
+    return at
 
 
 def no_gantt(run: Run) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from ganger.client.strangers import refuse_others_file
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.protocols import Policy
@@ -115,8 +117,29 @@ def known(recipe: str | Policy, setup: Setup, trace: Trace) -> str:
 
 
 def doubts(recipe: str | Policy, trace: Trace, setup: Setup) -> list[str]:
-    """What the recipe must know and does not."""
-    if not isinstance(recipe, str) or "durations" not in needs_of(recipe):
+    """What the recipe must know and does not, and what it wants of models and none has."""
+    if not isinstance(recipe, str):
+        return []
+    return [*_unknown_durations(recipe, trace, setup), *_nothing_to_share(recipe, trace, setup)]
+
+
+def _nothing_to_share(recipe: str, trace: Trace, setup: Setup) -> list[str]:
+    """Said where jobs could share GPUs, and of no model of theirs it is known how fast it does."""
+    if recipe.partition(":")[0].endswith(".py"):
+        return []
+    declared, profiles = trace.declared, setup.profiles
+    names = {declared.models[code] for code in np.unique(declared.model[: trace.jobs]).tolist()}
+    wants = registry.parse(recipe, bounded=False)[0].wants
+    if "models that share GPUs" not in wants or any(profiles.of(name).shares for name in names):
+        return []
+    return [
+        "no job shares GPUs: no model of the trace has stages, utilisation or measured pairs"
+        " (--profiles, docs/profiles-file.md)"
+    ]
+
+
+def _unknown_durations(recipe: str, trace: Trace, setup: Setup) -> list[str]:
+    if "durations" not in needs_of(recipe):
         return []
     if setup.knows == "nothing":
         return [

@@ -97,8 +97,11 @@ class Recorder:
                     self._hold(action, batch.at)
                 elif isinstance(action, Stop | Suspend):
                     self._halt(action.job)
+                    if isinstance(action, Suspend):
+                        self._pause(action, batch.at)
                 elif isinstance(action, Resume):
                     self._execute(action.job, action.attempt)
+                    self._go_on(action, batch.at)
         if (self._now_held, self._now_executing) != before:
             self._times.append(batch.at)
             self._held.append(self._now_held)
@@ -119,6 +122,16 @@ class Recorder:
         self.last[action.job] = action.placement
         if self.segments is not None:
             self._open[key] = now, action.placement
+
+    def _pause(self, action: Suspend, now: int) -> None:
+        """A job that is suspended has no segment: others compute where it stays."""
+        since, placement = self._open.pop((action.job, action.attempt), (now, ()))
+        if self.segments is not None:
+            self.segments += _stays(action.job, since, now, placement)
+
+    def _go_on(self, action: Resume, now: int) -> None:
+        if self.segments is not None:
+            self._open[action.job, action.attempt] = now, self.last[action.job]
 
     def _shares(self, action: Start | Resize) -> bool:
         """Whether others may be on its GPUs: by this placement, or as the job asks."""
