@@ -208,7 +208,7 @@ def test_the_headline_leads_with_what_can_be_deployed_and_an_oracle_is_the_bound
     )
     assert words.headline(groups) == "las finishes jobs 2.0× sooner on average than fifo."
     said = " ".join(words.remarks(groups))
-    assert "srtf knows how long jobs truly take, which no deployed policy can be" in said
+    assert "srtf knows how long jobs truly take, which no deployed policy can know" in said
     assert "4.0× sooner than fifo is the bound" in said
 
 

@@ -214,7 +214,7 @@ def _bound(groups: Sequence[Group]) -> str:
         return ""
     bound = min(oracles, key=lambda group: group.mean(JCT))
     gain = speedup(bound, base)
-    told = f"{bound.label} {_told(bound)}, which no deployed policy can be"
+    told = f"{bound.label} {_told(bound)}, which no deployed policy can know"
     if gain.mean < 1.01:
         return f"{told}; it finishes jobs no sooner than {base.label}."
     return f"{told}: {ratio(gain.mean)} sooner than {base.label} is the bound."
