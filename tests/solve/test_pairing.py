@@ -89,6 +89,11 @@ def test_larger_graphs_are_proved(seeds: Sequence[int]) -> None:
         check(graph(seed, 15 + seed % 50))
 
 
+@pytest.mark.parametrize(("seed", "nodes"), [(39, 59), (899, 64), (1904, 34), (6439, 24)])
+def test_the_way_to_the_root_leads_through_inner_odd_sets(seed: int, nodes: int) -> None:
+    check(graph(seed, nodes))
+
+
 @pytest.mark.parametrize(
     ("edges", "nodes", "value", "partner"),
     [
