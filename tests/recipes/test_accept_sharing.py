@@ -35,17 +35,19 @@ def keeping(mib: int, size: int = 1) -> Shape:
     return Shape((Role(size=size, needs=Needs(gpu_memory=mib)),))
 
 
-VERBS = {"start": Start, "stop": Stop, "suspend": Suspend, "resume": Resume}
+VERBS: dict[str, type[Start | Stop | Suspend | Resume]] = {
+    "start": Start, "stop": Stop, "suspend": Suspend, "resume": Resume,
+}  # fmt: skip
 
 
 def doing(run: Played, verb: str) -> list[tuple[float, str]]:
     """When what was suspended, resumed, started or stopped."""
-    return [
-        (batch.at / MINUTE, run.jobs.name(action.job))
-        for batch, plan in run.diary.steps
-        for action in (plan.actions if plan is not None else ())
-        if isinstance(action, VERBS[verb])
-    ]
+    kind, found = VERBS[verb], list[tuple[float, str]]()
+    for batch, plan in run.diary.steps:
+        for action in plan.actions if plan is not None else ():
+            if isinstance(action, kind):
+                found.append((batch.at / MINUTE, run.jobs.name(action.job)))
+    return found
 
 
 # ---------------------------------------------------------------------- turns
