@@ -223,8 +223,8 @@ def test_turns_are_taken_beside_searches_and_services_too() -> None:
         job("search", 0, None, shape=keeping(4000), kind=Kind.TUNE),
         job("trial", 0, 5 * M, parent="search", shape=keeping(2000)),
         job("web", 0, 20 * M, kind=Kind.SERVE, shape=gpus(1)),
-        job("long", 0, 10 * M, shape=KEEPS),
-        job("short", 0, 1 * M, shape=KEEPS),
+        job("long", 1, 10 * M, shape=KEEPS),
+        job("short", 2, 1 * M, shape=KEEPS),
     ]
     policy = Planes(
         registry.make("scale.static-peak"),
