@@ -143,6 +143,19 @@ def test_a_gpu_that_is_free_between_rounds_is_taken_at_once() -> None:
     assert run("muri-s(every=10m)", works).started("b") == 15
 
 
+def test_between_rounds_others_start_beside_those_that_run() -> None:
+    works = [model("train", "a", lasts=15), model("train", "b"), model("train", "c")]
+    seen = run("muri-s(every=10m)", works, cluster(1, 2))
+    assert (seen.started("b"), seen.started("c")) == (0, 15)
+
+
+def test_those_behind_one_that_is_in_the_window_already_are_looked_at_too() -> None:
+    """Two narrow and two wide jobs on 3 GPUs run at once, since both kinds are grouped."""
+    works = [model("load", "a"), model("train", "b")]
+    works += [model(name, f"wide {name}", size=2) for name in ("load", "train")]
+    assert run("muri-s(every=10s)", works, cluster(1, 3)).jct() == [100] * 4
+
+
 def test_a_pair_that_pays_on_one_type_only_is_not_made_where_both_may_be_used() -> None:
     steps = {kind: {1: 10.0} for kind in ("A", "B")}
     beside = {"m": {"A": {1: 9.0}, "B": {1: 4.0}}}

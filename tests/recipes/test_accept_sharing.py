@@ -7,10 +7,16 @@ from typing import Any
 import pytest
 
 from ganger.core.books.ledger import Ledger
+from ganger.core.plan import AnyAction, Plan, Resume, Slot, Start, Stop, Suspend
 from ganger.core.profiles import Measured, Profile, Profiles
-from ganger.core.spec import ClusterSpec, GpuType, Needs, NodeSpec, OnPreempt, Role, Shape
+from ganger.core.spec import ClusterSpec, GpuType, Kind, Needs, NodeSpec, OnPreempt, Role, Shape
+from ganger.core.state.jobs import Phase
 from ganger.core.units import MINUTE, SECOND
+from ganger.core.view import View
 from ganger.lab.simulation import Setup
+from ganger.mechanisms.common.planes import Planes
+from ganger.mechanisms.common.two_level import TwoLevel
+from ganger.recipes import registry
 from worlds import Played, Work, gpus, job, play, trace_of
 
 M = MINUTE // SECOND
@@ -29,9 +35,19 @@ def keeping(mib: int, size: int = 1) -> Shape:
     return Shape((Role(size=size, needs=Needs(gpu_memory=mib)),))
 
 
+VERBS: dict[str, type[Start | Stop | Suspend | Resume]] = {
+    "start": Start, "stop": Stop, "suspend": Suspend, "resume": Resume,
+}  # fmt: skip
+
+
 def doing(run: Played, verb: str) -> list[tuple[float, str]]:
     """When what was suspended, resumed, started or stopped."""
-    return [(at / M, said.split(" ")[1]) for at, said in run.actions if said.startswith(verb)]
+    kind, found = VERBS[verb], list[tuple[float, str]]()
+    for batch, plan in run.diary.steps:
+        for action in plan.actions if plan is not None else ():
+            if isinstance(action, kind):
+                found.append((batch.at / MINUTE, run.jobs.name(action.job)))
+    return found
 
 
 # ---------------------------------------------------------------------- turns
@@ -196,3 +212,67 @@ def test_books_of_packed_and_sleeping_jobs_hold(monkeypatch: pytest.MonkeyPatch)
     play("gandiva", trace_of(two(shape=KEEPS)), box(), beside(0.7, 0.6))
     assert {500, 1000} <= set(seen)
     assert max(seen) <= 1000
+
+
+# ---------------------------------------------------------------------- beside other recipes
+
+
+def test_turns_are_taken_beside_searches_and_services_too() -> None:
+    """The search and the service hold a GPU each, and are interrupted by nobody."""
+    works = [
+        job("search", 0, None, shape=keeping(4000), kind=Kind.TUNE),
+        job("trial", 0, 5 * M, parent="search", shape=keeping(2000)),
+        job("web", 0, 20 * M, kind=Kind.SERVE, shape=gpus(1)),
+        job("long", 1, 10 * M, shape=KEEPS),
+        job("short", 2, 1 * M, shape=KEEPS),
+    ]
+    policy = Planes(
+        registry.make("scale.static-peak"),
+        TwoLevel(registry.make("gandiva"), registry.make("fifo")),
+    )
+    run = play(policy, trace_of(works), box(each=3), until=60 * MINUTE)
+    assert doing(run, "suspend") == [(2, "long")]
+    assert doing(run, "resume") == [(3, "long")]
+    assert [run.ended(name) for name in ("trial", "short", "long")] == [5 * M, 3 * M, 11 * M + 1]
+
+
+def test_trials_take_turns_inside_their_grant() -> None:
+    works = [
+        job("search", 0, None, shape=gpus(1), kind=Kind.TUNE),
+        *(job(name, 0, 2 * M, parent="search", shape=keeping(4000)) for name in "ab"),
+    ]
+    policy = TwoLevel(registry.make("fifo"), registry.make("gandiva"))
+    run = play(policy, trace_of(works), box())
+    assert doing(run, "suspend") == [(1, "a"), (2, "b")]
+    assert [run.ended(name) for name in "ab"] == [3 * M, 4 * M]
+
+
+class Written:
+    """A policy that writes its plan down, without the draft: a, then b over it, then a again."""
+
+    name = "written"
+
+    def decide(self, view: View, memory: None) -> tuple[Plan, None]:
+        """The turn that begins now, if one does."""
+        phase, actions = [Phase(view.at.phase[job]) for job in (0, 1)], list[AnyAction]()
+        if phase == [Phase.PENDING, Phase.PENDING]:
+            actions = [Start(0, 1, (Slot(0, 1, 1),))]
+        elif phase == [Phase.RUNNING, Phase.PENDING] and view.now >= MINUTE:
+            actions = [Suspend(0, 1, yields=True), Start(1, 1, (Slot(0, 1, 1),))]
+        elif phase == [Phase.SUSPENDED, Phase.RUNNING] and view.now >= 2 * MINUTE:
+            actions = [Suspend(1, 1, yields=True), Resume(0, 1)]
+        return Plan(actions, [], view.now + MINUTE), None
+
+
+def test_what_a_policy_writes_down_of_turns_is_drawn_for_it() -> None:
+    works = [job(name, 0, 3 * M, shape=KEEPS) for name in "ab"]
+    search = job("s", 0, None, shape=gpus(1), kind=Kind.TUNE)
+    alone = play(Written(), trace_of(works), box(), until=3 * MINUTE)
+    within = play(
+        TwoLevel(Written(), registry.make("fifo")),
+        trace_of([*works, search]),
+        box(),
+        until=3 * MINUTE,
+    )
+    assert alone.actions == within.actions
+    assert doing(alone, "resume") == [(2, "a")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -74,12 +75,23 @@ def test_no_other_pairs_weigh_more(seeds: range) -> None:
 
 
 @pytest.mark.parametrize(
-    "seeds", [range(60), pytest.param(range(5000, 5000 + many(5000)), marks=pytest.mark.soak)]
+    "seeds",
+    [
+        range(60),
+        (5019, 5049, 5069, 5089, 5144, 5149, 5224, 5314, 5394),
+        pytest.param(range(5000, 5000 + many(5000)), marks=pytest.mark.soak),
+    ],
+    ids=["some", "odd sets are taken apart again", "many"],
 )
-def test_larger_graphs_are_proved(seeds: range) -> None:
+def test_larger_graphs_are_proved(seeds: Sequence[int]) -> None:
     """Deep nests of odd sets, which small graphs have no room for."""
     for seed in seeds:
         check(graph(seed, 15 + seed % 50))
+
+
+@pytest.mark.parametrize(("seed", "nodes"), [(39, 59), (899, 64), (1904, 34), (6439, 24)])
+def test_the_way_to_the_root_leads_through_inner_odd_sets(seed: int, nodes: int) -> None:
+    check(graph(seed, nodes))
 
 
 @pytest.mark.parametrize(

@@ -222,8 +222,14 @@ class Draft:
         """Add those that move no devices and were written into a plan after it was drawn."""
         drawn = {id(action) for action in self._others}
         for action in actions:
-            if not isinstance(action, Start | Stop | Resize) and id(action) not in drawn:
+            if not self._moves(action) and id(action) not in drawn:
                 self._others.append(action)
+
+    def _moves(self, action: AnyAction) -> bool:
+        """Whether an action of a plan made here comes from the steps."""
+        if isinstance(action, Suspend | Resume):
+            return action.job in self._slept
+        return isinstance(action, Start | Stop | Resize)
 
     def mark(self) -> int:
         """A point to roll back to."""
@@ -356,10 +362,14 @@ class Draft:
         plan.actions = left + plan.actions
         return freed
 
+    def sleeps(self, job: int) -> bool:
+        """Whether the job holds memory only at this point of the draft."""
+        ledger = self.ledger_of(job)
+        return ledger is not None and job in ledger.asleep
+
     def _resumes(self, job: int) -> bool:
         """Whether a suspended job can go on; one that kept its devices can."""
-        ledger = self.ledger_of(job)
-        return ledger is not None and (job not in ledger.asleep or self.resume(job))
+        return not self.sleeps(job) or self.resume(job)
 
     def refuse_other_changes(self) -> None:
         """Undo what changed the books by other ways than this draft, and raise InvariantError."""

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ganger.core.errors import InvariantError
 from ganger.core.events import QUEUED, STARTED
-from ganger.core.plan import Plan, Resize, Spawn, Start, Stop
+from ganger.core.plan import Plan, Resize, Resume, Spawn, Start, Stop, Suspend
 from ganger.core.protocols import Policy, revived
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import Phase
@@ -114,5 +115,10 @@ def draw(view: View, plan: Plan) -> None:
             view.draft.resize(action.job, action.placement)
         elif isinstance(action, Start):
             view.draft.start(action.job, action.placement)
+        elif isinstance(action, Suspend) and action.yields:
+            view.draft.suspend(action.job)
+        elif isinstance(action, Resume) and view.draft.sleeps(action.job):
+            if not view.draft.resume(action.job):
+                raise InvariantError(f"{action} on a job whose compute is taken")
         else:
             view.draft.act(action)

@@ -99,6 +99,7 @@ class _Turns:
         self._view, self._slices = view, slices
         self.memory: Any = None
         self.wake = NEVER
+        self._mine = set(view.active.tolist())
         self._resumed: set[int] = set()
         self._refused: set[int] = set()
         """Shapes for which there was no place."""
@@ -132,7 +133,7 @@ class _Turns:
     def waiting(self) -> list[int]:
         """Whoever waits for a turn, the one that has waited longest first."""
         view, at = self._view, self._view.at
-        asleep = [(at.since[job], job) for job in view.ledger.asleep if job in view.resumable]
+        asleep = [(at.since[job], job) for job in self._mine & view.ledger.asleep & view.resumable]
         line = [(at.pending_since[job], job) for job in view.pending.tolist()]
         return [job for _, job in sorted(asleep + line)]
 
@@ -142,6 +143,8 @@ class _Turns:
         at = self._view.at
         if job in self._resumed:
             return self._after_a_quantum(self._view.now)
+        if job not in self._mine:
+            return NEVER
         if at.phase[job] != _RUNNING or at.kind[job] != _TRAIN or at.on_preempt[job] in STAYS:
             return NEVER
         return self._after_a_quantum(at.began[job])
