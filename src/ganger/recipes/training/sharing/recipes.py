@@ -79,7 +79,8 @@ def muri_s(group: Members = 4, every: Period = 6 * MINUTE, window: Looked = WIND
     `window` jobs of one GPU count are matched at a time, those that go first.
 
     Where pairs were measured, or only utilisation is stated, the speeds in a group follow from
-    that. `group=1` is the order alone, without any sharing.
+    that. `group=1` is the order alone, without any sharing. A job that asks for CPUs, host memory
+    or GPU memory beside its GPUs shares with nobody.
     """
     return GroupPolicy("muri-s", remaining_service, every, group, window)
 
