@@ -222,8 +222,14 @@ class Draft:
         """Add those that move no devices and were written into a plan after it was drawn."""
         drawn = {id(action) for action in self._others}
         for action in actions:
-            if not isinstance(action, Start | Stop | Resize) and id(action) not in drawn:
+            if isinstance(action, Start | Stop | Resize) or self._is_turn(action):
+                continue
+            if id(action) not in drawn:
                 self._others.append(action)
+
+    def _is_turn(self, action: AnyAction) -> bool:
+        """Whether a step of this draft says that a job yields its compute, or has it again."""
+        return isinstance(action, Suspend | Resume) and action.job in self._slept
 
     def mark(self) -> int:
         """A point to roll back to."""
