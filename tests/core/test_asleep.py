@@ -366,3 +366,34 @@ def test_a_trial_that_needs_more_memory_of_a_gpu_than_its_search_states_is_refus
             job("large", shape=needing(6001), parent="search"),
             on=ClusterSpec((NodeSpec(gpus=2, gpu_type="A"),), TYPES),
         )
+
+
+def test_who_lies_over_a_sleeper_is_put_back_there_though_both_had_left() -> None:
+    """A draft that stops the sleeper first, then the one above it, and is undone."""
+    ledger = books(1, 1)
+    for number in range(2):
+        put(ledger, number, needing(4000))
+        if number == 0:
+            ledger.doze(0)
+    mark = ledger.mark()
+    ledger.give(0, leaving=True)
+    ledger.give(1, leaving=True)
+    ledger.rollback(mark)
+    ledger.check()
+    assert put(ledger, 2, needing(4000)) == "nowhere"
+    ledger.give(1)
+    assert ledger.find(needing(13_000)) is None  # the sleeper keeps 4,000
+    ledger.give(0)
+    assert ledger.free == 1
+    ledger.check()
+
+
+def test_nobody_sleeps_on_below_a_job_that_does_not_say_what_memory_it_takes() -> None:
+    ledger = books(1, 1)
+    put(ledger, 0, needing(4000))
+    ledger.doze(0)
+    placement = ledger.give(0, leaving=True)
+    put(ledger, 1, gpus(1))
+    with pytest.raises(InvariantError, match="device 0 of node 0 is taken"):
+        ledger.regain(0, needing(4000), placement, asleep=True)
+    assert ledger.asleep == set()

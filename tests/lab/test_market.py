@@ -310,6 +310,9 @@ def test_availability_series(tmp_path: Path) -> None:
         ("Date,p3.2xlarge\nsoon,1\n", ":2: 'soon' is not a date"),
         ("Date,p3.2xlarge\n1/1/2020,\n", "no prices"),
         ("when,much\n", "its columns are when, much"),
+        ("\ntime,price\n0,1\n", "its columns are "),
+        ("time,price\n0," + "1" * 200_000, "field larger"),
+        (AWS.partition("\n")[0], "no prices"),
         ("", "empty"),
     ],
 )
@@ -327,11 +330,25 @@ def test_prices_that_cannot_be_read(text: str, told: str, tmp_path: Path) -> Non
         ("a.txt", "2021-12-11, 11:11:30, many\n", ":1: "),
         ("a.txt", "2021-99-11, 11:11:30, 4\n", "not a valid date"),
         ("a.out", "[2020] Created instance\n", "does not say"),
+        ("a.json", '{"metadata":{"gap_seconds":0},"data":[1,2]}', "gap_seconds: 0"),
+        ("a.json", '{"metadata":{"gap_seconds":1e11},"data":[1,2]}', "gap_seconds: "),
+        ("a.csv", "5,add,n\n1,add,m\n", ":2: 1 ms is before line 1"),
+        ("a.csv", "0,add,n\n" + "9" * 5000 + ",add,m\n", ":2: "),
+        ("a.txt", "2021-12-11, 11:11:30, " + "9" * 5000, ":1: "),
+        ("a.csv", '"' + "a" * 200_000 + '"', "field larger"),
     ],
 )
 def test_availability_that_cannot_be_read(name: str, text: str, told: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=told):
         read_available(written(tmp_path, name, text))
+
+
+@pytest.mark.parametrize(
+    ("path", "told"), [("a\0b", "leave out the null"), ("a" * 5000, "too long")]
+)
+def test_a_path_that_cannot_be_is_one_error(path: str, told: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=told):
+        read_prices(tmp_path / path)
 
 
 FILE = """format = "ganger.cluster/1"

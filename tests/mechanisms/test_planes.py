@@ -10,7 +10,7 @@ import pytest
 from bench import Bench, on
 from ganger.core.events import Finished, Started, Submitted
 from ganger.core.plan import AnyAction, Plan, Provision, Route, Start, Tune
-from ganger.core.spec import Kind
+from ganger.core.spec import ClusterSpec, GpuType, Kind, Needs, NodeSpec, Role, Shape
 from ganger.core.view import View
 from ganger.lab.log import LogWriter, replay
 from ganger.lab.simulation import Setup, run_one
@@ -170,3 +170,24 @@ def test_what_was_kept_for_a_search_is_forgotten_when_it_is_over() -> None:
     assert bench.kernel.memory.inner == {0: 1, 1: 1}
     bench.feed(2, Finished(0, 1))
     assert bench.kernel.memory.inner == {1: 1}
+
+
+def test_turns_of_jobs_beside_services_and_searches_are_ordered_once() -> None:
+    """The plan of a recipe that is one of two says each of its turns, and the plan of both no more
+    often: jobs a and b take turns of a minute on the one GPU that the others leave."""
+    shape = Shape((Role(needs=Needs(gpu_memory=6000)),))
+    both = [job(name, lasts=150, shape=shape) for name in "ab"]
+    works = [job("web", lasts=600, kind=Kind.SERVE), job("search", lasts=600, kind=Kind.TUNE)]
+    trial = job("trial", lasts=500, parent="search")
+    box = ClusterSpec((NodeSpec(gpus=3, gpu_type="A"),), (GpuType("A", memory=16_000),))
+    turns = registry.make("gandiva")
+    for policy in (
+        TwoLevel(turns, registry.make("fifo")),
+        Planes(registry.make("fifo"), turns),
+        Planes(registry.make("fifo"), TwoLevel(turns, turns)),
+    ):
+        run = play(policy, [*works, trial, *both], box)
+        slept = [said for at, said in run.actions if said.startswith("suspend")]
+        assert slept == [f"suspend {name}" for name in "abab"]
+        assert [run.jobs.attempt[run.row(name)] for name in "ab"] == [1, 1]
+        assert (run.ended("a"), run.ended("b")) == (270, 300)

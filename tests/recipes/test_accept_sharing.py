@@ -11,7 +11,7 @@ from ganger.core.plan import AnyAction, Plan, Resume, Slot, Start, Stop, Suspend
 from ganger.core.profiles import Measured, Profile, Profiles
 from ganger.core.spec import ClusterSpec, GpuType, Kind, Needs, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.state.jobs import Phase
-from ganger.core.units import MINUTE, SECOND
+from ganger.core.units import MINUTE, SECOND, WHOLE
 from ganger.core.view import View
 from ganger.lab.simulation import Setup
 from ganger.mechanisms.common.planes import Planes
@@ -276,3 +276,51 @@ def test_what_a_policy_writes_down_of_turns_is_drawn_for_it() -> None:
     )
     assert alone.actions == within.actions
     assert doing(alone, "resume") == [(2, "a")]
+
+
+class Beside:
+    """What another recipe left: jobs a and b on a GPU each, and c on both, beside them. From then
+    on it is Gandiva's."""
+
+    name = "beside"
+    orders = (Suspend, Resume)
+
+    def __init__(self) -> None:
+        self.then = registry.make("gandiva")
+
+    def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
+        """First the three, then as the recipe says."""
+        if view.now or memory is not None:
+            return self.then.decide(view, None if memory == 0 else memory)
+        for row, devices in enumerate((0b01, 0b10, 0b11)):
+            slot = Slot(0, devices, devices.bit_count(), share=WHOLE // 2)
+            view.draft.start(row, (slot,))
+        return view.draft.plan(wake=1), 0
+
+
+def test_who_is_beside_two_others_yields_once() -> None:
+    """Two pairs that do too little, and c is the last of both."""
+    works = [
+        job("a", 0, 10 * M, model="x", shape=KEEPS),
+        job("b", 0, 10 * M, model="x", shape=KEEPS),
+    ]
+    works.append(job("c", 0, 10 * M, model="y", shape=keeping(6000, 2)))
+    run = play(Beside(), trace_of(works), box(each=2), beside(0.6, 0.3))
+    assert [run.phase(name) for name in "abc"] == ["finished"] * 3
+    assert doing(run, "suspend")[0][1] == "c"
+
+
+def test_who_asks_for_a_part_of_a_gpu_keeps_that_part() -> None:
+    """Two quarters are on one GPU from the start, and nobody gets a half."""
+    needs = Needs(share=250, gpu_memory=3000)
+    works = two(shape=Shape((Role(needs=needs),)))
+    run = play("gandiva", trace_of(works), box(), beside(0.7, 0.6))
+    assert [run.started(name) for name in "ab"] == [0, 0]
+    assert doing(run, "suspend") == []
+    shares = [
+        action.placement[0].share
+        for _, plan in run.diary.steps
+        for action in (plan.actions if plan else ())
+        if isinstance(action, Start)
+    ]
+    assert shares == [0, 0]

@@ -329,3 +329,9 @@ def test_a_job_that_the_recipe_suspended_waits_for_its_next_turn(make: Make) -> 
     lines = told(desk, first).lines
     assert lines[0].endswith("The recipe suspended it, and resumes it in its next turn.")
     assert lines[1:] == [f"Job {second + 1} runs there."]
+    desk.order("suspend", first)
+    assert first not in desk.daemon.kernel.view.resumable
+    with pytest.raises(BadInput, match="suspend does not apply to it"):
+        desk.order("suspend", first)
+    desk.order("resume", first)
+    assert first in desk.daemon.kernel.view.resumable

@@ -233,7 +233,7 @@ class Order(Ask):
         self.rows = [
             row
             for row in self._rows
-            if all(phases[row] in _FITS.get(verb, _FITS["cancel"]) for verb in self._values)
+            if all(self._fits(turn, row, verb) for verb in self._values)
             and not ("suspend" in self._values and turn.kernel.jobs.kind[row] == Kind.TUNE)
         ]
         if not self.rows:
@@ -243,6 +243,15 @@ class Order(Ask):
         for row in self.rows:
             for verb, value in self._values.items():
                 self._say(turn, daemon, row, verb, value)
+
+    @staticmethod
+    def _fits(turn: Turn, row: int, verb: str) -> bool:
+        """Whether the verb makes sense of the job now; of one that sleeps until it is resumed,
+        people may say that it stays suspended."""
+        kernel = turn.kernel
+        if verb == "suspend" and (row in kernel.view.resumable or row in kernel.resuming):
+            return True
+        return kernel.jobs.phase[row] in _FITS.get(verb, _FITS["cancel"])
 
     def _say(self, turn: Turn, daemon: Daemon, row: int, verb: str, value: float) -> None:
         if verb == "release":

@@ -29,6 +29,14 @@ def reader_of(text: str, delimiter: str) -> Any:
     return csv.reader(stream, delimiter=delimiter, quoting=csv.QUOTE_NONE)
 
 
+def all_rows(file: TextFile) -> list[list[str]]:
+    """The cells of every line between commas, quoted or not. Raises BadInput."""
+    try:
+        return list(csv.reader(file.text.splitlines()))
+    except csv.Error as error:
+        raise file.refuse(f"no valid row: {error}", "check the quotes") from None
+
+
 def header_of(file: TextFile, reader: Any, comment: str) -> list[str]:
     """The first row that is not empty and no comment. Raises BadInput."""
     try:

@@ -121,13 +121,15 @@ def decode_text(data: bytes, path: Path, first: int = 1) -> str:
 def file_bytes(path: Path, most: int, step: int = _STEP) -> Iterator[bytes]:
     """The file's content in pieces of at most `step` bytes, gzip undone, at most about `most` bytes
     in all. Raises BadInput."""
-    if path.exists() and not (path.is_file() or path.is_dir()):
-        raise BadInput(
-            "it is a pipe or a device, not a file",
-            where=str(path),
-            mend="write what it gives into a file first",
-        )
+    if "\0" in str(path):
+        raise BadInput(f"no path: {str(path)!r}"[:200], where="files", mend="leave out the null")
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise BadInput(
+                "it is a pipe or a device, not a file",
+                where=str(path),
+                mend="write what it gives into a file first",
+            )
         with path.open("rb") as raw:
             zipped = raw.read(2) == b"\x1f\x8b"
             raw.seek(0)
@@ -148,7 +150,9 @@ def file_bytes(path: Path, most: int, step: int = _STEP) -> Iterator[bytes]:
         ) from None
     except OSError as error:
         raise BadInput(
-            f"cannot be read: {error.strerror or error}", where=str(path), mend="check the path"
+            f"cannot be read: {error.strerror or error}",
+            where=str(path)[:200],
+            mend="check the path",
         ) from None
 
 

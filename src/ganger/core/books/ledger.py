@@ -14,7 +14,7 @@ from ganger.core.books.fit import Capacity, Cell, Fit
 from ganger.core.books.occupancy import Occupancy
 from ganger.core.books.stock import Columns, Room, rooms, share_of
 from ganger.core.errors import InvariantError
-from ganger.core.plan import Placement
+from ganger.core.plan import Placement, Slot
 from ganger.core.spec import Needs, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import WHOLE
@@ -169,10 +169,33 @@ class Ledger(Occupancy):
         return sorted(given)
 
     def lay_down(self, job: int, shape: Shape, placement: Placement) -> None:
-        """`job`, which was asleep on `placement`, sleeps there again."""
+        """`job`, which was asleep on `placement`, sleeps there again. Raises InvariantError if
+        somebody computes there who does not say how much memory it takes."""
+        for slot in placement:
+            self._count_memory_above(slot)
         self.holds[job] = (shape, placement)
         self._hold_memory(shape, placement, hold=True)
         self.asleep.add(job)
+
+    def _count_memory_above(self, slot: Slot) -> None:
+        """Somebody who has a GPU of `slot` whole, with nobody asleep there, gets its memory
+        counted, so that another sleeps below it."""
+        node = slot.node
+        whole = slot.devices & ~self.free_mask[node] & ~self._among_shared(node, slot.devices)
+        for device in members(whole):
+            memory = next(
+                (
+                    shape.roles[each.role].needs.gpu_memory
+                    for job, (shape, placement) in self.holds.items()
+                    if job not in self.asleep
+                    for each in placement
+                    if each.node == node and each.devices >> device & 1
+                ),
+                0,
+            )
+            if not memory:
+                raise InvariantError(f"device {device} of node {node} is taken")
+            self._share(node, 1 << device, WHOLE, memory, take=True)
 
     def mark(self) -> int:
         """A point to roll back to."""

@@ -9,7 +9,6 @@ the file, so that series of one file stay beside each other.
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator
 from datetime import datetime
@@ -18,6 +17,7 @@ from typing import Final, TypeAlias
 
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND
+from ganger.workloads.careful import all_rows
 from ganger.workloads.dates import DateError, microseconds
 from ganger.workloads.files import TextFile, open_text
 
@@ -32,13 +32,11 @@ _MEND: Final = (
 def read_prices(path: Path, instance: str = "", zone: str = "") -> Series:
     """What `instance` costs in `zone`, where the file has several of them. Raises BadInput."""
     file = open_text(path)
-    rows = list(csv.reader(file.text.splitlines()))
-    if not rows:
-        raise file.refuse("it is empty", _MEND)
+    rows = all_rows(file)
     header = [cell.strip() for cell in rows[0]]
     if set(_AWS) <= set(header):
         prices = _aws(file, header, rows[1:], instance, zone)
-    elif header[0] == "Date":
+    elif header[:1] == ["Date"]:
         prices = _azure(file, header, rows[1:], instance)
     elif header[:2] == ["time", "price"]:
         prices = [
@@ -57,6 +55,8 @@ def _aws(
 ) -> list[tuple[int, float]]:
     at, where, size, product, price = (header.index(name) for name in _AWS)
     kept = [(line, row) for line, row in _numbered(rows) if len(row) == len(header)]
+    if not kept:
+        raise file.refuse("no prices", f"give rows of {len(header)} cells below the first")
     try:
         times = microseconds([row[at] for _, row in kept]).tolist()
     except DateError as error:

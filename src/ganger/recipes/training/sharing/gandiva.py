@@ -10,6 +10,7 @@ import msgspec
 
 from ganger.core.books.ledger import Cell, Ledger, may_doze
 from ganger.core.plan import Placement
+from ganger.core.spec import Shape
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, WHOLE
 from ganger.core.view import View
@@ -73,20 +74,22 @@ class PairsThatPay:
 
     def _pairs_up(self, view: View, job: int) -> bool:
         """Whether it is known how fast the job's model runs beside some other, and it asks for GPUs
-        alone."""
+        alone, whole ones."""
         shape = view.draft.shape(job)
         return (
             view.oracle.profile(view.jobs.models[view.at.model[job]]).shares
             and view.at.on_preempt[job] not in STAYS
-            and (shape.is_plain or may_doze(shape))
+            and (shape.is_plain or (may_doze(shape) and _takes_whole_gpus(shape)))
         )
 
     def apart(self, view: View, memory: Tried, groups: Groups) -> list[int]:
         """Of each pair that does too little, the one that came last."""
         return sorted(
-            max(group, key=lambda job: (view.at.began[job], job))
-            for group in _paired(view, groups)
-            if len(group) == 2 and memory.pairs.get(_key(view, *group), self.least) < self.least
+            {  # under a recipe before, a job may have come beside several others
+                max(group, key=lambda job: (view.at.began[job], job))
+                for group in _paired(view, groups)
+                if len(group) == 2 and memory.pairs.get(_key(view, *group), self.least) < self.least
+            }
         )
 
     def may_pair(self, view: View, memory: Tried, job: int) -> bool:
@@ -113,6 +116,11 @@ class PairsThatPay:
                 began = [at.began[job] if at.phase[job] == _RUNNING else view.now for job in group]
                 ends = min(ends, max(began) + self.trial)
         return ends
+
+
+def _takes_whole_gpus(shape: Shape) -> bool:
+    """Whether all slots of a job are of whole GPUs, so that it can have half of each."""
+    return len(shape.roles) == 1 and shape.roles[0].needs.share == WHOLE
 
 
 def _paired(view: View, groups: Groups) -> Groups:
