@@ -244,7 +244,7 @@ def test_no_policy_suspends_a_search_under_its_trials() -> None:
     )
     bench.feed(0, Submitted(0))
     policy.next = lambda draft: draft.suspend(0)
-    with pytest.raises(InvariantError, match="not one that runs alone"):
+    with pytest.raises(InvariantError, match="cannot be suspended"):
         bench.feed(1, Started(0, 1))
 
 
