@@ -223,7 +223,7 @@ def test_of_all_that_is_drawn_of_a_sleeping_job_the_net_effect_counts(
 @pytest.mark.parametrize(
     ("draw", "error"),
     [
-        (lambda draft: draft.suspend(1), "job 1 is not one that runs alone"),
+        (lambda draft: draft.suspend(1), "job 1 cannot be suspended"),
         (lambda draft: (draft.suspend(0), draft.suspend(0)), "job 0 yields no compute"),
         (lambda draft: (draft.resize(0, OTHER), draft.suspend(0)), "job 0 begins anew"),
     ],
@@ -244,7 +244,7 @@ def test_no_policy_suspends_a_search_under_its_trials() -> None:
     )
     bench.feed(0, Submitted(0))
     policy.next = lambda draft: draft.suspend(0)
-    with pytest.raises(InvariantError, match="not one that runs alone"):
+    with pytest.raises(InvariantError, match="cannot be suspended"):
         bench.feed(1, Started(0, 1))
 
 

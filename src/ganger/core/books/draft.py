@@ -177,7 +177,9 @@ class Draft:
         may compute where it did until it is resumed. Raises InvariantError for any other."""
         ledger = self.ledger_of(job)
         if ledger is None or self._phase[job] != _RUNNING or job in self._inner:
-            raise InvariantError(f"job {job} is not one that runs alone, and so is not suspended")
+            raise InvariantError(
+                f"job {job} cannot be suspended: it does not run, or runs inside another's GPUs"
+            )
         ledger.doze(job)
         self._slept.add(job)
         placement = ledger.holds[job][1]

@@ -125,7 +125,9 @@ class Ledger(Occupancy):
         InvariantError if it holds nothing that it could yield."""
         shape, placement = self.holds.get(job, (None, ()))
         if shape is None or job in self.asleep or not may_doze(shape):
-            raise InvariantError(f"job {job} yields no compute")
+            raise InvariantError(
+                f"job {job} yields no compute: it holds none, or states no gpu_memory that it keeps"
+            )
         self._vacate(shape, placement)
         self._hold_memory(shape, placement, hold=True)
         self.asleep.add(job)
