@@ -554,3 +554,11 @@ def test_energy_and_money_are_conserved_and_are_as_counted_step_by_step(
     assert account.idle_cost >= 0
     by_tenant = sum(each["energy_kwh"] for each in account.by_tenant().values())
     assert by_tenant + account.idle_energy_kwh == pytest.approx(account.all_energy_kwh)
+
+
+def test_carbon_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("job,submitted,duration,gpus\na,0,60,1\n")
+    words = ["simulate", str(tmp_path / "t.csv"), "--cluster", "1xT4", "--carbon", "nan"]
+    refused = CliRunner().invoke(cli, words).exception
+    assert isinstance(refused, BadInput)
+    assert "--carbon: nan is not valid" in str(refused)

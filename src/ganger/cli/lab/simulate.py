@@ -343,7 +343,9 @@ def simulate_jobs(trace: Path, cluster: str | None, recipe: str, options: dict[s
 
 
 def _refuse_nan(options: dict[str, Any]) -> None:
-    """Raise BadInput for a spread that is not a number."""
+    """Raise BadInput for a spread, or grams of CO2, that are not a number."""
+    if options["carbon"] is not None and options["carbon"] != options["carbon"]:
+        raise BadInput("nan is not valid", where="--carbon", mend="give grams of CO2 for a kWh")
     for option, spread in (("--noise", options["noise"]), ("--speed-noise", options["speeds"])):
         if spread != spread:
             raise BadInput(
