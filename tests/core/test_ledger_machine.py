@@ -8,7 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ganger.core.books.ledger import Fit, Ledger, may_doze
+from ganger.core.books.ledger import Fit, Ledger
+from ganger.core.books.occupancy import may_doze
 from ganger.core.errors import InvariantError
 from ganger.core.plan import Placement
 from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, Role, Shape

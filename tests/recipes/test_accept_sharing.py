@@ -117,6 +117,18 @@ def test_a_gang_takes_the_place_of_a_gang_of_as_many_gpus() -> None:
     assert (run.ended("later"), run.ended("single")) == (2 * M, 9 * M)
 
 
+def test_where_only_larger_jobs_compute_a_small_one_takes_the_turn_of_the_smallest() -> None:
+    """The gang of two sleeps for a minute, not the one of three; its second GPU stays idle."""
+    works = [
+        job("three", 0, 9 * M, shape=keeping(4000, 3)),
+        job("two", 0, 9 * M, shape=keeping(4000, 2)),
+        job("small", 0, 1 * M, shape=keeping(4000)),
+    ]
+    run = play("gandiva", trace_of(works), box(each=5))
+    assert doing(run, "suspend") == [(1, "two")]
+    assert [run.ended(name) for name in ("small", "two", "three")] == [2 * M, 10 * M, 9 * M]
+
+
 def test_a_job_is_placed_beside_jobs_of_its_size_then_on_an_empty_node() -> None:
     """Best fit alone would put d beside a, where one GPU is left, and c there, too."""
     works = [

@@ -11,7 +11,7 @@ from enum import Enum
 
 from ganger.core.books.bits import lowest, members, pick_devices
 from ganger.core.books.fit import Capacity, Cell, Fit
-from ganger.core.books.occupancy import Occupancy
+from ganger.core.books.occupancy import Occupancy, may_doze
 from ganger.core.books.stock import Columns, Room, rooms, share_of
 from ganger.core.errors import InvariantError
 from ganger.core.plan import Placement, Slot
@@ -37,12 +37,6 @@ class Did(Enum):
 
 # Looking an enum's member up costs more than what is done with it.
 _TOOK, _REGAINED, _GAVE, _LEFT, _LEFT_ASLEEP, _REGAINED_ASLEEP, _DOZED, _WOKE = Did
-
-
-def may_doze(shape: Shape) -> bool:
-    """Whether a job of `shape` says how much memory it keeps on each of its GPUs."""
-    with_gpus = [role.needs for role in shape.roles if role.needs.gpus]
-    return bool(with_gpus) and all(needs.gpu_memory for needs in with_gpus)
 
 
 class Ledger(Occupancy):
@@ -171,8 +165,8 @@ class Ledger(Occupancy):
         return sorted(given)
 
     def lay_down(self, job: int, shape: Shape, placement: Placement) -> None:
-        """`job`, which was asleep on `placement`, sleeps there again. Raises InvariantError if
-        somebody computes there who does not say how much memory it takes."""
+        """`job`, which was asleep on `placement`, sleeps there again. Raises InvariantError if a
+        job computes there that does not say how much memory it takes."""
         for slot in placement:
             self._count_memory_above(slot)
         self.holds[job] = (shape, placement)

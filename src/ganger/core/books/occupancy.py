@@ -11,6 +11,12 @@ from ganger.core.spec import Needs, Shape
 from ganger.core.units import WHOLE
 
 
+def may_doze(shape: Shape) -> bool:
+    """Whether a job of `shape` says how much memory it keeps on each of its GPUs."""
+    with_gpus = [role.needs for role in shape.roles if role.needs.gpus]
+    return bool(with_gpus) and all(needs.gpu_memory for needs in with_gpus)
+
+
 class Occupancy(Capacity):
     """What is free, and how it is taken and returned. It does not know the jobs."""
 

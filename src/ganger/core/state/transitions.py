@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ganger.core.books.ledger import may_doze
+from ganger.core.books.occupancy import may_doze
 from ganger.core.errors import InvariantError
 from ganger.core.events import CAPACITY_FREED, QUEUED
 from ganger.core.plan import (

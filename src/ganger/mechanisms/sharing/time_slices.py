@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Protocol, TypeAlias
 
-from ganger.core.books.ledger import may_doze, members
+from ganger.core.books.ledger import members
+from ganger.core.books.occupancy import may_doze
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, STARTED, WOKE
 from ganger.core.plan import Placement, Plan, Reason, Resume, Suspend
 from ganger.core.protocols import revived
@@ -34,8 +35,8 @@ Groups: TypeAlias = list[tuple[int, ...]]
 
 
 class Packs(Protocol):
-    """Who may compute beside whom on the same GPUs. `groups`: those who compute on the same
-    devices, each group once."""
+    """Which jobs may compute side by side on the same GPUs. `groups`: the jobs that compute on
+    the same devices, each group once."""
 
     def learn(self, view: View, memory: Any, groups: Groups) -> Any:
         """What is known now: what was kept, and what `view` tells."""
@@ -50,7 +51,7 @@ class Packs(Protocol):
         """Whether the job may compute beside any other at all."""
 
     def beside(self, view: View, memory: Any, job: int, others: list[int]) -> bool:
-        """Whether `job`, which waits or sleeps, may compute beside `others`, who do."""
+        """Whether `job`, which waits or sleeps, may compute beside `others`, which compute."""
 
     def wake(self, view: View, memory: Any, groups: Groups) -> int:
         """When it has to be asked again; NEVER if it need not be."""
@@ -61,10 +62,10 @@ class TimeSlices:
     """First come, first served while there is room; beyond that, turns of a `quantum`
     (microseconds).
 
-    Whoever has waited longest for a turn, asleep or in the queue, gets the next one. Those in its
-    way sleep, or stop, once they have computed for a quantum; turns end at whole multiples of it,
-    so that all GPUs change at once. A job that waits takes the place of one of as many GPUs, of
-    those with the fewest asleep below them.
+    The job that has waited longest for a turn, asleep or in the queue, gets the next one. Jobs in
+    its way sleep, or stop, once they have computed for a quantum; turns end at whole multiples of
+    it, so that all GPUs change at once. A job that waits takes the place of one of as many GPUs,
+    else of more, and of these the one with the fewest asleep below it.
     """
 
     name: str
@@ -113,7 +114,7 @@ class _Turns:
             self._note(job)
 
     def groups(self) -> Groups:
-        """Those who compute on the same devices, each group once."""
+        """The jobs that compute on the same devices, each group once."""
         return list(dict.fromkeys(map(tuple, self._computing.values())))
 
     def _on(self, job: int) -> tuple[Device, ...]:
@@ -131,7 +132,7 @@ class _Turns:
                 below[device] = below.get(device, 0) + 1
 
     def waiting(self) -> list[int]:
-        """Whoever waits for a turn, the one that has waited longest first."""
+        """The jobs that wait for a turn, the one that has waited longest first."""
         view, at = self._view, self._view.at
         asleep = [(at.since[job], job) for job in self._mine & view.ledger.asleep & view.resumable]
         line = [(at.pending_since[job], job) for job in view.pending.tolist()]
@@ -188,8 +189,8 @@ class _Turns:
         return max(self.turn_ends(job) for job in jobs) <= self._view.now
 
     def next_turn(self) -> int:
-        """When the next one ends of those who compute over others that wait for it; where that is
-        over and nobody could take it, in a quantum."""
+        """When the next turn ends of a job that computes over others; in a quantum where it is over
+        and no job could take it."""
         now = self._view.now
         over = {
             job
@@ -203,7 +204,7 @@ class _Turns:
     # ------------------------------------------------------------------ who gets a turn
 
     def resume(self, job: int) -> None:
-        """A turn for a job that sleeps, if those who compute there have had theirs."""
+        """A turn for a job that sleeps, if the jobs that compute there have had theirs."""
         others = self._in_the_way(job)
         if others and not self._may_join(job, others):
             if not self._all_had_theirs(others):
@@ -238,22 +239,23 @@ class _Turns:
         self._view.draft.start(job, placement)
         self._note(job)
 
-    def _alike(self, job: int) -> list[int]:
-        """Those that compute on as many GPUs as the job asks for, and began before this decision,
-        ascending."""
+    def _of_size(self, least: int, most: int) -> list[int]:
+        """Jobs that compute on so many GPUs, and began before this decision."""
         size, asleep = self._view.at.size, self._view.ledger.asleep
         if self._sizes is None:
             self._sizes = {}
             for other in sorted({each for jobs in self._computing.values() for each in jobs}):
                 self._sizes.setdefault(size[other], []).append(other)
-        alike, holds = self._sizes.get(self._view.at.gpus[job], ()), self._view.ledger.holds
-        return [other for other in alike if other in holds and other not in asleep]
+        holds, sizes = self._view.ledger.holds, self._sizes
+        jobs = [job for gpus in sizes if least <= gpus <= most for job in sizes[gpus]]
+        return [job for job in jobs if job in holds and job not in asleep]
 
     def _beside_another(self, job: int) -> bool:
         view, packs = self._view, self._slices.packs
         if packs is None or not packs.may_pair(view, self.memory, job):
             return False
-        for other in self._alike(job):
+        gpus = view.at.gpus[job]
+        for other in self._of_size(gpus, gpus):
             placement = view.ledger.holds[other][1]
             if self._may_join(job, self._in_the_way(other)) and view.ledger.is_free(
                 view.draft.shape(job), placement
@@ -264,15 +266,16 @@ class _Turns:
 
     def _on_a_turn(self, job: int) -> bool:
         view, draft = self._view, self._view.draft
-        due: list[tuple[int, int, int]] = []
-        for other in self._alike(job):
+        due: list[tuple[int, int, int, int]] = []
+        for other in self._of_size(max(view.at.gpus[job], 1), NEVER):
             ends = self.turn_ends(other)
             if ends > view.now:
                 self.wake = min(self.wake, ends)
                 continue
-            due.append((max(self._below.get(device, 0) for device in self._on(other)), ends, other))
+            below = max(self._below.get(device, 0) for device in self._on(other))
+            due.append((view.at.size[other], below, ends, other))
         keeps = may_doze(draft.shape(job))
-        for _, _, other in sorted(due)[:TRIES]:
+        for *_, other in sorted(due)[:TRIES]:
             others = self._in_the_way(other)
             if not self._all_had_theirs(others):
                 continue

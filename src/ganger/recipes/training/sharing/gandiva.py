@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from ganger.core.books.ledger import Cell, Ledger, may_doze
+from ganger.core.books.ledger import Cell, Ledger
+from ganger.core.books.occupancy import may_doze
 from ganger.core.plan import Placement
 from ganger.core.spec import Shape
 from ganger.core.state.jobs import Phase

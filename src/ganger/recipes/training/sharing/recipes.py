@@ -54,8 +54,9 @@ def gandiva(quantum: Period = MINUTE, pack: bool = True) -> Policy:
     one alone: that is tried, measured after a quantum, and undone where it does not pay. A job goes
     to a node that serves jobs of as many GPUs, else to an empty one.
 
-    A job that waits gets the turn of a job of as many GPUs. Where jobs of other sizes hold all GPUs
-    it waits until one of them ends, which on one node of mixed sizes may be long.
+    A job that waits gets the turn of a job of as many GPUs, or where no such turn ends, of one of
+    more. Where only smaller jobs compute it waits until enough of them have ended, which may be
+    long.
     """
     pairs = PairsThatPay(quantum) if pack else None
     return TimeSlices("gandiva", quantum, ByAffinity(), pairs)
