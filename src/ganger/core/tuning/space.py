@@ -257,8 +257,12 @@ class Space:
     def grid(self) -> list[Point]:
         """Every combination of `steps` once, the last parameter fastest. Raises BadInput for too
         many."""
-        steps = {name: parameter.steps() for name, parameter in self.parameters.items()}
-        count = math.prod(map(len, steps.values()))
+        steps, count = dict[str, list[Value]](), 1
+        for name, parameter in self.parameters.items():
+            steps[name] = parameter.steps()
+            count *= len(steps[name])
+            if count >= 10**15:
+                break  # it is too large whatever the others are, whose values would fill the memory
         if count > min(GRID_MAX, GRID_VALUES_MAX // len(steps)):
             size = f"{count:,}" if count < 10**15 else "more than 10^15"
             raise BadInput(
