@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 import pytest
 
-from bench import Bench, on, running
+from bench import Bench, Scripted, on, running
 from ganger.core.events import (
     CAPACITY_FREED,
     CAPACITY_LOST,
@@ -30,6 +32,7 @@ from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Phase, declare
 from ganger.core.state.snapshot import Snapshot, capture, forget, restore
 from ganger.core.units import SECOND
+from ganger.core.view import View
 from ganger.recipes import registry
 from worlds import cluster, job
 
@@ -88,6 +91,25 @@ def test_a_running_job_on_hold_runs_on_and_is_held_once_it_is_requeued() -> None
     assert bench.phase(0) == Phase.BLOCKED
     bench.feed(5, Command(0, "release"))
     assert bench.phase(0) == Phase.PENDING
+
+
+def test_a_policy_hears_of_a_job_on_hold_that_its_attempt_has_ended() -> None:
+    """Else what it keeps of those that run would go on naming it."""
+
+    class Hearing(Scripted):
+        heard: ClassVar[list[list[int]]] = []
+
+        def decide(self, view: View, memory: None) -> tuple[Plan, None]:
+            self.heard.append(list(view.changed))
+            return super().decide(view, memory)
+
+    bench = Bench(job("a", size=2), job("b", size=2), policy=Hearing())
+    bench.feed(0, Submitted(0), then=[Start(0, 1, on(0b0011))])
+    bench.feed(1, Started(0, 1))
+    bench.feed(2, Command(0, "hold"))
+    bench.feed(3, Failed(0, 1, 0.0, "NodeFail"))
+    assert bench.phase(0) == Phase.BLOCKED
+    assert Hearing.heard[-1] == [0]
 
 
 def test_people_freeze_a_job_and_let_it_go_on() -> None:

@@ -93,6 +93,7 @@ class Transitions(State):
         if self._on_hold and job in self._on_hold:
             self._phase[job] = BLOCKED
             self._pending_since[job] = self.now
+            self._scope_of(job).changed.append(job)
             return 0
         scope = self._top if self._within[job] < 0 else self._scope_of(job)
         self._phase[job] = PENDING
