@@ -178,7 +178,7 @@ class Draft:
         ledger = self.ledger_of(job)
         if ledger is None or self._phase[job] != _RUNNING or job in self._inner:
             raise InvariantError(
-                f"job {job} cannot be suspended: it does not run, or runs inside another's GPUs"
+                f"job {job} cannot be suspended: it does not run, or its trials compute there"
             )
         ledger.doze(job)
         self._slept.add(job)
