@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.serving.world import Known, Lane
-from ganger.lab.serving.bound import Bound, Rates, bounded
+from ganger.lab.serving.yardsticks.bound import Bound, bounded
+from ganger.lab.serving.yardsticks.rates import Rates
 from ganger.recipes.registry import make_router
 from serving.rig import CODES, MS, Asked, affine, columns, lanes, model, play, table
 

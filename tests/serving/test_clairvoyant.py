@@ -8,8 +8,8 @@ import pytest
 
 from ganger.core.serving.world import World
 from ganger.lab.serving.fleet import Fleet
-from ganger.lab.serving.future import Future
 from ganger.lab.serving.run import Setup, bound_of, serve
+from ganger.lab.serving.yardsticks.future import Future
 from ganger.recipes.registry import find, make_router
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane

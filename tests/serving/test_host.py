@@ -27,8 +27,8 @@ from ganger.core.state.names import Names
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.log import replay
 from ganger.lab.result import Run
-from ganger.lab.serving.future import Columns, Future
 from ganger.lab.serving.hosting import Traffic
+from ganger.lab.serving.yardsticks.future import Columns, Future
 from ganger.lab.simulation import Setup, run_one
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.host import Requested, Requesting

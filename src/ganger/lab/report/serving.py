@@ -26,7 +26,6 @@ from ganger.lab.report.page import (
     versions,
 )
 from ganger.lab.report.series import short, shorts
-from ganger.lab.serving.bound import Bound
 from ganger.lab.serving.groups import (
     Bounds,
     Group,
@@ -39,6 +38,7 @@ from ganger.lab.serving.groups import (
 )
 from ganger.lab.serving.run import Place, ServingRun
 from ganger.lab.serving.watching import Watched
+from ganger.lab.serving.yardsticks.bound import Bound
 
 COLUMNS: Final = (
     Column("attainment", "In time", "ratio", "high"),

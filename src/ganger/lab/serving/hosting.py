@@ -16,13 +16,14 @@ from ganger.core.spec import Kind, Role
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, SECOND, WHOLE
-from ganger.lab.serving.bound import Bound, Rates, bounded
 from ganger.lab.serving.fleet import Fleet
-from ganger.lab.serving.future import Future
 from ganger.lab.serving.run import all_known, give_caches, right_of
 from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.watching import Watched, Watching
+from ganger.lab.serving.yardsticks.bound import Bound, bounded
+from ganger.lab.serving.yardsticks.future import Future
+from ganger.lab.serving.yardsticks.rates import Rates
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.host import Requested, Requesting
 from ganger.sim.requests.physics import Physics

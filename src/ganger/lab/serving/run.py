@@ -17,9 +17,7 @@ from ganger.core.serving.router import Router
 from ganger.core.serving.tokens import Times
 from ganger.core.serving.world import Known, Lane, Latencies, Pipeline, Stage, World
 from ganger.core.units import HOUR, NEVER, SECOND, format_duration
-from ganger.lab.serving.bound import Bound, Rates, bounded
 from ganger.lab.serving.fleet import Fleet, price_of
-from ganger.lab.serving.future import Future
 from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.tokens import Usual, apart, rooms_of, speaks, usual_of
@@ -28,6 +26,10 @@ from ganger.lab.serving.watching import Watched, Watching
 from ganger.lab.serving.windows.capacity import capacity_of
 from ganger.lab.serving.windows.keeping import Kept
 from ganger.lab.serving.windows.thinning import Windowed
+from ganger.lab.serving.yardsticks.bound import COARSE, Bound, bounded
+from ganger.lab.serving.yardsticks.future import Future
+from ganger.lab.serving.yardsticks.rates import Rates, Talking
+from ganger.lab.serving.yardsticks.tokens import MANY
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
@@ -283,19 +285,23 @@ def _remarks(requests: Requests, source: Source, setup: Setup) -> list[str]:
 
 
 def bound_of(
-    requests: Requests, models: Models, fleet: Fleet, setup: Setup, streams: int = 1
-) -> Bound | None:
+    requests: Requests, models: Models, fleet: Fleet, setup: Setup, streams: int = 1,
+    count: int = MANY,
+) -> Bound:  # fmt: skip
     """The most that any recipe can have in time that runs at most `streams` batches on a device at
-    once; None where token models run, of which no bound is known. Raises BadInput, as `serve`
-    would."""
+    once; `count`: how many requests there are, if that is known. Of a log that is so long that it
+    is run by windows, with time in coarser pieces. Raises BadInput, as `serve` would."""
     known = all_known(requests, models, fleet)
-    if any(model.tokens for model in known):
-        return None
     families = families_of(models, known)
-    world = World(known, (), families=families, pipelines=pipelines_of(models))
+    rooms = rooms_of(models, [name for name, _ in fleet.devices])
+    lanes, _ = fleet.lanes(None)
+    for lane in lanes:
+        lane.cache = rooms.get(lane.type, -1)
+    world = World(known, lanes, families=families, pipelines=pipelines_of(models))
     source = Source(requests, models, fleet, world, None, setup.slo, setup.faster)
-    return bounded(source.chunks(), Rates(known, fleet.devices, world.variants, streams,
-                                          world.pipelines))  # fmt: skip
+    rates = Rates(known, fleet.devices, world.variants, streams, world.pipelines,
+                  talking=Talking(rooms, count, setup.slo_ttft, setup.slo_tpot))  # fmt: skip
+    return bounded(source.chunks(), rates, coarse=bool(setup.windows) and count > COARSE)
 
 
 def all_known(requests: Requests, models: Models, fleet: Fleet, share: float = 1.0) -> list[Known]:

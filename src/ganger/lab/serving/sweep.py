@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ganger.core.errors import BadInput
-from ganger.lab.serving.bound import Bound
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.run import Place, ServingRun, Setup, bound_of, serve
+from ganger.lab.serving.yardsticks.bound import Bound
 from ganger.recipes.registry import make_router
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.requests.columns import Requests
