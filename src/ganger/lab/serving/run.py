@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isnan
 from pathlib import Path
@@ -27,7 +27,7 @@ from ganger.lab.serving.windows.capacity import capacity_of
 from ganger.lab.serving.windows.keeping import Kept
 from ganger.lab.serving.windows.thinning import Windowed
 from ganger.lab.serving.yardsticks.bound import COARSE, Bound, bounded
-from ganger.lab.serving.yardsticks.future import Future
+from ganger.lab.serving.yardsticks.future import Ahead, Future
 from ganger.lab.serving.yardsticks.rates import Rates, Talking
 from ganger.lab.serving.yardsticks.tokens import MANY
 from ganger.recipes.registry import make_router
@@ -168,7 +168,12 @@ def serve(
         kept.restore(windowed)
     some = requests if windowed is None else windowed.requests
     source = Source(some, models, fleet, world, router, setup.slo, setup.faster, progress)
-    if router.can.foresees:
+    chunks: Iterator[Mapping[str, Sequence[int]]]
+    chunks = source.chunks() if windowed is None else source.chunks(_SOON, _SOON)
+    if router.can.ahead:
+        world.future = future = Ahead(chunks, router.can.ahead, world)
+        chunks = future.handed()
+    elif router.can.foresees:
         again = Source(requests, models, fleet, world, router, setup.slo, setup.faster)
         world.future = Future.of(again.chunks())
     made = None if per_request is None else per_request.with_name(per_request.name + ".new")
@@ -177,7 +182,6 @@ def serve(
         tally = Tally(world, right, out, setup.slo_ttft, setup.slo_tpot)
         watching = Watching(world) if setup.watch else None
         watches = [each for each in (tally, watching, windowed) if each is not None]
-        chunks = source.chunks() if windowed is None else source.chunks(_SOON, _SOON)
         plane = Plane(world, router, physics, chunks, watches, tally.retired,
                       KEEP if windowed is None else _SOON,
                       outputs_of(models) if families else None)  # fmt: skip
@@ -249,7 +253,10 @@ def _windowed(
 ) -> Windowed:  # fmt: skip
     """The requests by windows. Raises BadInput where something has to be known of every request."""
     for why, given in (
-        (f"{router.name} knows which requests come", router.can.foresees),
+        (
+            f"{router.name} knows all requests that come",
+            router.can.foresees and not router.can.ahead,
+        ),
         (f"{router.name} gives lanes back over time", router.can.retires),
         ("devices fail or are slow", setup.trouble != UNTROUBLED),
         ("a report draws every window", setup.watch),

@@ -12,11 +12,11 @@ from ganger.core.serving.world import Known, Pipeline
 from ganger.core.units import NEVER
 from ganger.lab.serving.yardsticks.tokens import (
     BATCH,
+    BOTH,
     CACHE,
     FIRST,
     MANY,
     MEASURES,
-    PROMPTS,
     Lane,
     Limits,
 )
@@ -192,7 +192,7 @@ class Rates:
                 cost, _ = self._spoken(code, asked.take(here))
                 for measure in range(MEASURES):
                     found[measure][here] = np.minimum(plain[here], cost[measure])
-        some = [(asked, found[measure]) for measure in (BATCH, CACHE, PROMPTS)]
+        some = [(asked, found[measure]) for measure in (BATCH, CACHE, BOTH)]
         if self._talking.slo_ttft < NEVER:
             some.append((asked._replace(due=np.minimum(asked.due, asked.first)), found[FIRST]))
         return some

@@ -10,8 +10,9 @@ four, and the least of the bounds that they give holds:
   can afford whose tokens must come quickly: the mean step of an output that is in time is no longer
   than the time that it has for each token.
 - *cache*: the start is shared by the tokens in the cache, of which no more than fit are there.
-- *prompts*: where a table says what prompts take, small pieces of them cost nothing beside
-  decoding; so prompts alone are counted.
+- *both*: where a table says what prompts take, small pieces of them cost nothing beside decoding.
+  But a step takes at least as long as each of its two halves alone, so also some part of the one
+  and the rest of the other: such parts that a token costs as much in either half.
 - *first*: prompts alone, by when the first token has to be there.
 
 A token that is given up and computed anew only adds to that. Times: microseconds.
@@ -28,7 +29,7 @@ from ganger.core.serving.tokens import Times
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
-BATCH, CACHE, PROMPTS, FIRST = range(4)
+BATCH, CACHE, BOTH, FIRST = range(4)
 """The measures."""
 MEASURES: Final = 4
 _SEQUENCES: Final = 4096
@@ -119,8 +120,14 @@ class Lane:
         cost = np.zeros((MEASURES, len(reads)))
         cost[BATCH] = again + batch
         cost[CACHE] = cost[BATCH] if self._room < 0 else self._by_cache(reads, further, behind)
-        cost[PROMPTS] = self._whole * reads if self._table else cost[BATCH]
-        cost[FIRST] = np.maximum(again, self._whole * reads)
+        cost[BOTH], cost[FIRST] = cost[BATCH], again
+        if self._table:
+            part = self._least / max(self._least + self._whole, 1e-300)
+            read = part * self._whole * reads
+            dear = self._least * (reads + 1)
+            least = np.full(len(reads), self._least)
+            given = self._decoded(least, self._context, behind, further, reads, dear)
+            cost[BOTH], cost[FIRST] = read + (1 - part) * given, read
         return Needs(cost, first, rest)
 
     def _fastest(self, reads: F64, further: F64) -> tuple[F64, F64]:
