@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ganger.core.errors import BadInput
 from ganger.lab.serving.fleet import Fleet
+from ganger.lab.serving.hosting import ORACLE
 from ganger.lab.serving.run import Place, ServingRun, Setup, bound_of, serve
 from ganger.lab.serving.yardsticks.bound import Bound
 from ganger.recipes.registry import make_router
@@ -61,8 +62,6 @@ class _Job(NamedTuple):
 
 
 _shared: list[_Job] = []
-ORACLE: Final = "serve.clairvoyant"
-"""Knows all requests before they come."""
 SPEAKING: Final = (
     ORACLE, f"{ORACLE}(order=deadline)", f"{ORACLE}(size=32)", f"{ORACLE}(order=deadline,size=32)",
 )  # fmt: skip

@@ -56,6 +56,7 @@ def compare(
             tasks,
             workers=workers,
             per_request=target,
+            yardsticks=chosen.get("yardsticks", True),
             progress=lambda share: bar.show(share, 1.0),
         )
     if chosen["report"] is not None:
@@ -148,7 +149,15 @@ def serve_on_cluster(requests: Path, cluster: str, recipe: str, options: dict[st
         "per_request": None,
         **{
             name: options[name]
-            for name in ("slo", "seeds", "workers", "quiet", "as_json", "report")
+            for name in (
+                "slo",
+                "seeds",
+                "workers",
+                "quiet",
+                "as_json",
+                "report",
+                "yardsticks",
+            )
         },
     }
     compare(str(requests), lambda: load_requests(requests), chosen)
@@ -171,7 +180,13 @@ def _report(found: Comparison, inputs: Sequence[str], path: Path) -> None:
     from ganger.lab.report.serving import write_report
 
     origin = origin_of(shlex.join(["ganger", *sys.argv[1:]]), inputs)
-    write_report([*found.runs, *found.oracle], path, origin=origin, bounds=found.bounds)
+    write_report(
+        [*found.runs, *found.oracle],
+        path,
+        origin=origin,
+        bounds=found.bounds,
+        missing=found.missing,
+    )
     click.echo(f"report: {path}", err=True)
 
 

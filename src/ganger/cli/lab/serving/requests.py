@@ -12,7 +12,7 @@ import click
 from ganger.cli import completion
 from ganger.cli.lab.trace import bars, console, plain_table
 from ganger.cli.lazy import Suggesting
-from ganger.cli.options import key_values
+from ganger.cli.options import key_values, yardsticks_option
 from ganger.core.errors import BadInput
 from ganger.core.units import NEVER, SECOND, format_duration, parse_duration
 
@@ -363,6 +363,7 @@ _SIMULATE = (
                  help="Keep that table here, for runs of logs that go on like this one."),
     click.option("--per-request", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                  help="Write what became of each request here, as CSV. Only for a single run."),
+    yardsticks_option,
     click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                  help="Write an HTML report here."),
     click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores)."),
