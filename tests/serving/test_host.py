@@ -28,7 +28,7 @@ from ganger.core.units import NEVER, SECOND
 from ganger.lab.log import replay
 from ganger.lab.result import Run
 from ganger.lab.serving.hosting import Traffic
-from ganger.lab.serving.yardsticks.future import Columns, Future
+from ganger.lab.serving.yardsticks.future import Ahead, Columns
 from ganger.lab.simulation import Setup, run_one
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.host import Requested, Requesting
@@ -338,14 +338,16 @@ def test_more_replicas_answer_more_in_time() -> None:
 def test_a_router_that_foresees_is_told_all_that_its_service_will_be_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told: list[Future] = []
+    counts: list[int] = []
+    handed = Ahead.handed
 
-    def keep(cls: type[Future], chunks: Iterator[Columns]) -> Future:
-        told.append(of(chunks))
-        return told[-1]
+    def keep(self: Ahead) -> Iterator[Columns]:
+        counts.append(0)
+        for chunk in handed(self):
+            counts[-1] = len(self.coming(0).rows)
+            yield chunk
 
-    of = Future.of
-    monkeypatch.setattr(Future, "of", classmethod(keep))
+    monkeypatch.setattr(Ahead, "handed", keep)
     few = generated(constant(2), seed=1, duration=200.0, mix=Mix(names=("bert",), slo=SECOND))
     run = run_one(
         load_trace(EXAMPLES / "trace.csv"),
@@ -354,7 +356,7 @@ def test_a_router_that_foresees_is_told_all_that_its_service_will_be_asked_for(
         Setup(traffic=Traffic(few, traffic(0).models, "serve.clairvoyant")),
     )
     asked = {run.services[name]["requests"] for name in ("web", "bert")}
-    assert {len(each.coming(0).rows) for each in told} == asked
+    assert {*counts} == asked
     assert max(asked) > 300
 
 

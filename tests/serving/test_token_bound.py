@@ -6,7 +6,6 @@ from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,9 +38,7 @@ class Row(NamedTuple):
 def known(name: str, times: dict[str, Times], each: int = 1) -> Known:
     """A token model; what whole requests take is of no account here."""
     whole = Latencies([0, 1], [0, 1])
-    return Known(
-        name, {(type_, 1.0): whole for type_ in times}, tokens=times, cache_bytes=each
-    )
+    return Known(name, {(type_, 1.0): whole for type_ in times}, tokens=times, cache_bytes=each)
 
 
 def bound(
@@ -138,17 +135,18 @@ def optimum(
                 doing = (*busy[:lane], (now + took, tuple(counts.items())), *busy[lane + 1 :])
                 found = max(found, most(now, lane + 1, doing, tuple(after)))
             return found
-        times = [until for until, counts in busy if counts]
+        times = [until for until, these in busy if these]
         times += [one.at for one in rows if one.at > now]
         if not times:
             return 0
-        then, done, after, left = min(times), 0, list(state), []
-        for lane, (until, counts) in enumerate(busy):
-            if not counts or until > then:
-                left.append((until, counts) if counts else (0, ()))
+        then, done, after = min(times), 0, list(state)
+        left: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+        for until, these in busy:
+            if not these or until > then:
+                left.append((until, these) if these else (0, ()))
                 continue
             left.append((0, ()))
-            for at, count in counts:
+            for at, count in these:
                 row = after[at]._replace(computed=after[at].computed + count)
                 if row.computed == rows[at].prompt + row.made:
                     row = row._replace(made=row.made + 1, first=row.first or then)
@@ -174,10 +172,13 @@ rising = st.lists(st.integers(1, 9), min_size=2, max_size=3).map(
 )
 tables = st.builds(
     lambda reads, gives: Times(
-        prefill_table=((1, 2, 4)[: len(reads)], reads), decode_table=((1, 2, 3)[: len(gives)], gives)
+        prefill_table=((1, 2, 4)[: len(reads)], reads),
+        decode_table=((1, 2, 3)[: len(gives)], gives),
     ),
     rising, rising,
 )  # fmt: skip
+
+
 def talks(output: int) -> st.SearchStrategy[Talk]:
     """Requests with at most so many tokens of output."""
     slack = st.integers(1, 30)
@@ -190,7 +191,7 @@ slos: dict[str, Any] = {
 }
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(
     times=st.one_of(lines, tables),
     asked=st.one_of(
@@ -206,7 +207,7 @@ def test_it_is_never_below_the_optimum_of_one_lane(
     assert found.in_time >= optimum([times], asked, room, ttft, tpot) - 1e-6
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)
 @given(
     lanes=st.lists(st.one_of(lines, tables), min_size=2, max_size=2),
     asked=st.lists(talks(2), min_size=1, max_size=2),

@@ -101,22 +101,22 @@ def services_table(runs: Sequence[Run]) -> RenderableType:
     table = _table("services")
     table.add_column("recipe", overflow="fold")
     table.add_column("service", overflow="fold")
-    every = [found for run in runs for found in run.services.values()]
-    bounded = any("attainment_bound" in found for found in every)
+    every = [figures for run in runs for figures in run.services.values()]
+    bounded = any("attainment_bound" in figures for figures in every)
     for title in ("requests", "in time", *["at most"] * bounded, "p50", "p99", "drops", "batch"):
         table.add_column(title, justify="right", no_wrap=True)
     for run in runs:
-        for name, found in run.services.items():
-            bound = found.get("attainment_bound")
-            most = [_share(bound)] if bounded else []
-            table.add_row(printable(run.recipe), printable(name), *_served(found, most))
-            foreseen = found.get("clairvoyant")
+        for name, figures in run.services.items():
+            bound = figures.get("attainment_bound")
+            limit = [_share(bound)] if bounded else []
+            table.add_row(printable(run.recipe), printable(name), *_served(figures, limit))
+            foreseen = figures.get("clairvoyant")
             if foreseen is not None:
                 table.add_row("", "  clairvoyant", *_served(foreseen, [""] * bounded))
     said = ["In time: answered by the deadline, of all requests that came."]
     if bounded:
         said.append(f"At most: {AT_MOST}")
-    if any("clairvoyant" in found for found in every):
+    if any("clairvoyant" in figures for figures in every):
         said.append(f"Clairvoyant: {FORESEEN}")
     said += no_row(run.services for run in runs)
     return Stack(table, *(Text(printable(line), style="dim") for line in said))
@@ -136,10 +136,10 @@ def no_row(services: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[str]:
     """Sentences that say why a service has no clairvoyant row."""
     return list(
         dict.fromkeys(
-            f"{name} has no clairvoyant row: {found['clairvoyant_missing']}."
+            f"{name} has no clairvoyant row: {figures['clairvoyant_missing']}."
             for some in services
-            for name, found in some.items()
-            if "clairvoyant_missing" in found
+            for name, figures in some.items()
+            if "clairvoyant_missing" in figures
         )
     )
 
@@ -148,15 +148,15 @@ def _share(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
 
 
-def _served(found: Mapping[str, Any], most: list[str]) -> list[str]:
+def _served(figures: Mapping[str, Any], limit: list[str]) -> list[str]:
     """The cells of a service: its figures."""
-    batch = found["batch_mean"]
+    batch = figures["batch_mean"]
     return [
-        f"{found['requests']:,}",
-        _share(found["attainment"]),
-        *most,
-        *(_latency(found[f"latency_{which}_seconds"]) for which in ("p50", "p99")),
-        f"{found['dropped']:,}",
+        f"{figures['requests']:,}",
+        _share(figures["attainment"]),
+        *limit,
+        *(_latency(figures[f"latency_{which}_seconds"]) for which in ("p50", "p99")),
+        f"{figures['dropped']:,}",
         "-" if batch is None else f"{batch:.1f}",
     ]
 

@@ -109,8 +109,8 @@ def _figures(group: Group, name: str) -> list[dict[str, Any]]:
 
 def _foreseen(figures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """What a router that knows the future did with the same replicas, where all runs have that."""
-    found = [each["clairvoyant"] for each in figures if "clairvoyant" in each]
-    return found if len(found) == len(figures) else []
+    foreseen = [each["clairvoyant"] for each in figures if "clairvoyant" in each]
+    return foreseen if len(foreseen) == len(figures) else []
 
 
 def _drops(group: Group, name: str) -> list[list[str]]:

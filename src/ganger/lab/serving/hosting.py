@@ -18,13 +18,13 @@ from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, SECOND, WHOLE
 from ganger.lab.serving.fleet import Fleet
-from ganger.lab.serving.run import all_known, give_caches, right_of
+from ganger.lab.serving.run import all_known, foretold, give_caches, right_of
 from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.tokens import rooms_of
 from ganger.lab.serving.watching import Watched, Watching
 from ganger.lab.serving.yardsticks.bound import Bound, bounded
-from ganger.lab.serving.yardsticks.future import Ahead, Columns, Future
+from ganger.lab.serving.yardsticks.future import Columns
 from ganger.lab.serving.yardsticks.rates import Rates, Talking
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.host import Requested, Requesting
@@ -187,21 +187,21 @@ class Served:
     def _figures(self, name: str, tally: Tally) -> dict[str, Any]:
         up = self.host.total_up(self._jobs[name])
         bound, foreseen = self._bounds.get(name), self._foreseen.get(name)
-        found: dict[str, Any] = {
+        figures: dict[str, Any] = {
             **tally.metrics(0),
             "utilisation": min(sum(tally.busy) / up, 1.0) if up else None,
             "dropped_by_reason": dict(tally.dropped),
             "classes": tally.classes.rows(),
         }
         if bound is not None:
-            found["attainment_bound"] = bound.attainment
-            found["goodput_bound_per_second"] = bound.goodput_per_second
+            figures["attainment_bound"] = bound.attainment
+            figures["goodput_bound_per_second"] = bound.goodput_per_second
         if isinstance(foreseen, Tally):
             busy = min(sum(foreseen.busy) / up, 1.0) if up else None
-            found["clairvoyant"] = {**foreseen.metrics(0), "utilisation": busy, "needs": "future"}
+            figures["clairvoyant"] = {**foreseen.metrics(0), "utilisation": busy, "needs": "future"}
         elif foreseen is not None:
-            found["clairvoyant_missing"] = foreseen
-        return found
+            figures["clairvoyant_missing"] = foreseen
+        return figures
 
     def watched(self) -> dict[str, Watched]:
         """By service to which anything came, what a report draws of its batches."""
@@ -219,21 +219,27 @@ class Served:
 
 
 class _Made:
-    """What the planes of a service are made of: `most` lanes of each of these `types`."""
+    """What the planes of a service are made of: so many `lanes` of each of these `types`."""
 
     def __init__(
-        self, model: str, types: Sequence[str], most: int, share: float, traffic: Traffic, seed: int
+        self,
+        model: str,
+        types: Sequence[str],
+        lanes: int,
+        share: float,
+        traffic: Traffic,
+        seed: int,
     ) -> None:
-        self._types, self._most, self._share = types, most, share
+        self._types, self._lanes, self._share = types, lanes, share
         self._traffic, self._seed = traffic, seed
         self._only = _only(traffic.requests, model)
         self.models = Models({model: traffic.models.models[model]}, traffic.models.devices)
-        self._fleet = Fleet(tuple((type_, most) for type_ in types))
+        self._fleet = Fleet(tuple((type_, lanes) for type_ in types))
         self.known = all_known(self._only, self.models, self._fleet, share)
 
     def world(self) -> World:
         """Lanes that are all down."""
-        types = [type_ for type_ in self._types for _ in range(self._most)]
+        types = [type_ for type_ in self._types for _ in range(self._lanes)]
         lanes = [
             Lane(at, type_, device=at, share=self._share, down=True)
             for at, type_ in enumerate(types)
@@ -251,22 +257,19 @@ class _Made:
         give_caches(world.lanes, self.known, self.models, router)
         tally = Tally(world, [right_of(each) for each in self.models.models.values()])
         chunks: Iterator[Columns] = self.source(world, router).chunks()
-        if router.can.ahead:
-            world.future = future = Ahead(chunks, router.can.ahead, world)
-            chunks = future.handed()
-        elif router.can.foresees:
-            world.future = Future.of(self.source(world, router).chunks())
+        if router.can.foresees:
+            chunks = foretold(world, router, chunks, self.source(world, router))
         physics = Physics(self.known, noise=self._traffic.noise, seed=self._seed)
         return Plane(world, router, physics, chunks, [tally]), tally
 
     def bound(self, held: Mapping[str, int], begins: int) -> Bound:
         """The most that can be in time with as many replicas as there may be from the submission
         of the service on (`begins`), each once it has loaded; on so many places of each type."""
-        counts = [(type_, min(count, self._most)) for type_, count in held.items()]
+        counts = [(type_, min(count, self._lanes)) for type_, count in held.items()]
         rooms = rooms_of(self.models, list(held)) if self._share == 1 else {}
-        most = min(self._most, sum(count for _, count in counts))
+        at_once = min(self._lanes, sum(count for _, count in counts))
         rates = Rates(
-            self.known, counts, [(0,)], share=self._share, most=most, talking=Talking(rooms)
+            self.known, counts, [(0,)], share=self._share, at_once=at_once, talking=Talking(rooms)
         )
         world = self.world()
         for lane in world.lanes:
@@ -279,7 +282,7 @@ def places_of(shape: Shape, nodes: Nodes) -> dict[str, int]:
     """By type of device, how many workers of a shape's first role an empty cluster has places for,
     as far as devices, pools and labels decide that; types without any are left out."""
     needs = shape.roles[0].needs
-    found: dict[str, int] = {}
+    places: dict[str, int] = {}
     for node in range(nodes.n):
         type_ = nodes.types[int(nodes.gpu_type[node])]
         pool = nodes.pools[int(nodes.pool[node])]
@@ -291,8 +294,8 @@ def places_of(shape: Shape, nodes: Nodes) -> dict[str, int]:
         gpus = int(nodes.gpus[node])
         count = gpus * (WHOLE // needs.share) if needs.share < WHOLE else gpus // max(needs.gpus, 1)
         if count:
-            found[type_] = found.get(type_, 0) + count
-    return found
+            places[type_] = places.get(type_, 0) + count
+    return places
 
 
 def _only(requests: Requests, model: str) -> Requests:

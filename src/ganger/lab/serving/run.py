@@ -27,7 +27,7 @@ from ganger.lab.serving.windows.capacity import capacity_of
 from ganger.lab.serving.windows.keeping import Kept
 from ganger.lab.serving.windows.thinning import Windowed
 from ganger.lab.serving.yardsticks.bound import COARSE, Bound, bounded
-from ganger.lab.serving.yardsticks.future import Ahead, Future
+from ganger.lab.serving.yardsticks.future import Ahead, Columns, Future
 from ganger.lab.serving.yardsticks.rates import Rates, Talking
 from ganger.lab.serving.yardsticks.tokens import MANY
 from ganger.recipes.registry import make_router
@@ -57,7 +57,7 @@ class Setup:
     for each further one, that an answer of a token model in time does not exceed; `watch`: whether
     what a report draws is kept; `windows`: microseconds of the windows by which a long log is run,
     0 for none: those that are like others are read from a table; `table`: a folder in which that is
-    kept, "" for none; `prices`: by type of device, of
+    kept, "" for none; `like`: whether that may be of another log; `prices`: by type of device, of
     one for an hour; none: nothing is billed.
     """
 
@@ -71,6 +71,7 @@ class Setup:
     watch: bool = False
     windows: int = 0
     table: str = ""
+    like: bool = False
     prices: tuple[tuple[str, float], ...] = ()
 
 
@@ -164,18 +165,24 @@ def serve(
     if setup.windows:
         windowed = _windowed(requests, models, fleet, router, setup, world, right, per_request)
         name = recipe if isinstance(recipe, str) else router.name
-        kept = Kept(setup.table, name, str(fleet), _holds_for(name, fleet, setup, known, right))
+        kept = Kept(setup.table, name, str(fleet), _holds_for(name, fleet, setup, known, right),
+                    requests, like=setup.like)  # fmt: skip
         kept.restore(windowed)
-    some = requests if windowed is None else windowed.requests
-    source = Source(some, models, fleet, world, router, setup.slo, setup.faster, progress)
-    chunks: Iterator[Mapping[str, Sequence[int]]]
-    chunks = source.chunks() if windowed is None else source.chunks(_SOON, _SOON)
-    if router.can.ahead:
-        world.future = future = Ahead(chunks, router.can.ahead, world)
-        chunks = future.handed()
-    elif router.can.foresees:
+    source = Source(
+        requests if windowed is None else windowed.requests,
+        models,
+        fleet,
+        world,
+        router,
+        setup.slo,
+        setup.faster,
+        progress,
+    )
+    sizes = () if windowed is None else (_SOON, _SOON)
+    chunks: Iterator[Columns] = source.chunks(*sizes)
+    if router.can.foresees:
         again = Source(requests, models, fleet, world, router, setup.slo, setup.faster)
-        world.future = Future.of(again.chunks())
+        chunks = foretold(world, router, chunks, again)
     made = None if per_request is None else per_request.with_name(per_request.name + ".new")
     out = None if made is None else made.open("w", newline="", encoding="utf-8")
     try:
@@ -217,6 +224,18 @@ def serve(
     )  # fmt: skip
 
 
+def foretold(
+    world: World, router: Router, chunks: Iterator[Columns], again: Source
+) -> Iterator[Columns]:
+    """Tell a router what comes: as far ahead as it looks while it comes, or all of it, from the
+    same requests once more. The chunks for its plane."""
+    if router.can.ahead:
+        future = world.future = Ahead(chunks, router.can.ahead, world)
+        return future.handed()
+    world.future = Future.of(again.chunks())
+    return chunks
+
+
 def _billed(
     metrics: dict[str, float | int | None], fleet: Fleet, prices: Mapping[str, float]
 ) -> dict[str, float | int | None]:
@@ -243,7 +262,7 @@ def _holds_for(
 ) -> str:  # fmt: skip
     """In words, all that the table of a run by windows depends on besides the requests."""
     answers = [each.tobytes() if isinstance(each, np.ndarray) else each for each in right]
-    plain = replace(setup, table="", prices=())
+    plain = replace(setup, table="", like=False, prices=())
     return "\n".join(map(repr, (recipe, str(fleet), plain, known, answers)))
 
 

@@ -149,16 +149,18 @@ def _foreseen(setup: Setup, count: int) -> Setup:
     return replace(setup, windows=setup.windows if count > FORESEEN else 0, table="")
 
 
-def _best(found: Sequence[ServingRun | BadInput], plans: int) -> tuple[list[ServingRun], list[str]]:
+def _best(
+    results: Sequence[ServingRun | BadInput], plans: int
+) -> tuple[list[ServingRun], list[str]]:
     """Of the plans at each place the one with most in time; and why there is none."""
     best: list[ServingRun] = []
     missing: dict[str, None] = {}
-    for at in range(0, len(found), plans):
-        runs = [each for each in found[at : at + plans] if isinstance(each, ServingRun)]
+    for at in range(0, len(results), plans):
+        runs = [each for each in results[at : at + plans] if isinstance(each, ServingRun)]
         if runs:
             first = max(runs, key=lambda run: run.metrics["attainment"] or 0.0)
             best.append(replace(first, recipe=ORACLE))
-        for each in found[at : at + plans]:
+        for each in results[at : at + plans]:
             if isinstance(each, BadInput) and not runs:
                 missing[f"There is no clairvoyant row: {each.what}."] = None
     return best, list(missing)

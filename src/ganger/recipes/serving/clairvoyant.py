@@ -49,14 +49,14 @@ class Plan(NamedTuple):
 def quickest(world: World, asked: int, lane: Lane) -> tuple[int, Latencies] | None:
     """Of the models that can answer, the one that takes least for a single input on a lane, and
     what it takes; None where none runs there."""
-    found = [
+    tables = [
         (table.mean[1], model, table)
         for model in world.variants[asked]
         if (table := world.latencies(model, lane)) is not None
     ]
-    if not found:
+    if not tables:
         return None
-    _, model, table = min(found, key=lambda each: each[:2])
+    _, model, table = min(tables, key=lambda each: each[:2])
     return model, table
 
 
@@ -137,9 +137,9 @@ class Clairvoyant:
             if not waiting or quickest(world, model, lane) is None:
                 continue
             alone = [
-                found[1].mean[1]
+                quick[1].mean[1]
                 for each in world.lanes
-                if not each.down and (found := quickest(world, model, each)) is not None
+                if not each.down and (quick := quickest(world, model, each)) is not None
             ]
             late = bisect_left(waiting, (world.now + min(alone), -1))
             world.refuse([row for _, row in waiting[:late]], _LATE)
@@ -163,10 +163,10 @@ class Clairvoyant:
         """The work that waits and comes until then, with the best batches, of what lanes can do."""
         work = 0.0
         for model, waiting in enumerate(memory.waiting):
-            found = quickest(world, model, lane)
-            if found is None:
+            quick = quickest(world, model, lane)
+            if quick is None:
                 continue
-            mean = found[1].mean
+            mean = quick[1].mean
             least = min(mean[n] / n for n in range(1, len(mean)))
             coming = world.future.count(model, world.now + 1, world.now + horizon)
             work += least * (len(waiting) + coming)

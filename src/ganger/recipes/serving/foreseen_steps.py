@@ -31,7 +31,7 @@ class Order(Enum):
 
 
 class Ranks(Struct):
-    """By request that waits or runs, who goes first: the least."""
+    """The rank of each request that waits or runs: the least goes first."""
 
     rank: dict[int, tuple[int, int]] = {}
 
@@ -154,12 +154,12 @@ class ForeseenSteps:
             assert known is not None, "an engine is where its model was measured"
             return slack < known.mean[min(world.requests.items[at], known.largest)]
         prompt, made = world.requests.prompt[at], world.requests.made[at]
-        left: int = world.future.output_of(row) - made
+        lacks: int = world.future.output_of(row) - made
         have = world.cached[row].tokens if runs and row in world.cached else 0
         if have == prompt + made - 1 and made:
             line = times.line(1)
-            return slack < left * (line.start + line.context * have)
-        return slack < times.whole([prompt + made - have], left)
+            return slack < lacks * (line.start + line.context * have)
+        return slack < times.whole([prompt + made - have], lacks)
 
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
         """As continuous batching; what is over has no rank."""

@@ -105,6 +105,7 @@ def _tasks(chosen: dict[str, Any]) -> list[Task]:
         watch=chosen["report"] is not None,
         windows=_window(chosen.get("windows")),
         table=_table(chosen),
+        like=chosen.get("like", False),
         prices=tuple(sorted(chosen.get("prices", {}).items())),
     )
     return [
@@ -214,6 +215,10 @@ def _table(chosen: dict[str, Any]) -> str:
     """The folder of tables of windows, which is made. Raises BadInput without windows, and where it
     cannot be."""
     folder: str = chosen.get("table", "")
+    if not folder and chosen.get("like"):
+        raise BadInput(
+            "there is no table", where="--windows-like", mend="add --windows-table FOLDER"
+        )
     if not folder:
         return ""
     if not chosen.get("windows"):

@@ -65,7 +65,7 @@ def bounded(
     for every COARSE window. No device runs before `begins` (microseconds)."""
     requests, in_time, first, last = 0, 0.0, 0, 0
     fluid: _Fluid | None = None
-    left: list[Asked] = []
+    waiting: list[Asked] = []
     simple, window = not rates.speaks and not coarse, COARSE if coarse else WINDOW
     for chunk in chunks:
         if not len(chunk["arrival"]):
@@ -85,15 +85,15 @@ def bounded(
             if not len(rows.model):
                 continue
         simple = False
-        left.append(rows)
-        while sum(len(each.model) for each in left) >= window:
-            every = _joined(left)
+        waiting.append(rows)
+        while sum(len(each.model) for each in waiting) >= window:
+            every = _joined(waiting)
             in_time += _programme(every.take(slice(0, window)), rates)
-            left = [every.take(slice(window, None))]
+            waiting = [every.take(slice(window, None))]
     if fluid is not None:
         in_time += fluid.finish()
-    if any(len(each.model) for each in left):
-        in_time += _programme(_joined(left), rates)
+    if any(len(each.model) for each in waiting):
+        in_time += _programme(_joined(waiting), rates)
     return Bound(requests, in_time, (last - first) / SECOND)
 
 
@@ -153,12 +153,12 @@ class _Fluid:
 
 def _programme(asked: Asked, rates: Rates) -> float:
     """The most of these requests that can be in time: the least by any measure."""
-    found = []
+    bounds = []
     for some, costs in rates.measures(asked):
         dated = some.due < NEVER
         solved = _solved(some.take(dated), rates, costs[dated]) if dated.any() else 0.0
-        found.append(solved + float((~dated).sum()))
-    return min(found)
+        bounds.append(solved + float((~dated).sum()))
+    return min(bounds)
 
 
 def _kinds(asked: Asked, cost: F64, *, speaks: bool) -> tuple[I64, F64]:
@@ -214,22 +214,22 @@ def _most(
     at = np.arange(len(of))
     rows = [of, len(count) + piece * types + type_]
     columns, values = [at, at], [np.ones(len(of)), cost]
-    most = [count.astype(np.float64), np.tile(rates.counts * width, pieces)]
+    capacity = [count.astype(np.float64), np.tile(rates.counts * width, pieces)]
     upper = np.full(len(of), np.inf)
-    if rates.most < rates.counts.sum():  # how many of which type run is chosen for each piece
+    if rates.at_once < rates.counts.sum():  # how many of which type run is chosen for each piece
         places = np.arange(pieces * types)
         rows += [len(count) + places, len(count) + len(places) + places // types]
         columns += [len(of) + places] * 2
         values += [np.full(len(places), -width), np.ones(len(places))]
-        most = [most[0], np.zeros(len(places)), np.full(pieces, rates.most)]
+        capacity = [capacity[0], np.zeros(len(places)), np.full(pieces, rates.at_once)]
         upper = np.concatenate((upper, np.tile(rates.counts, pieces)))
     limits: Any = coo_array(
         (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
-        shape=(sum(map(len, most)), len(upper)),
+        shape=(sum(map(len, capacity)), len(upper)),
     ).tocsr()
     gain = np.where(np.arange(len(upper)) < len(of), -1.0, 0.0)
     bounds: Any = np.stack((np.zeros(len(upper)), upper), axis=1)
-    at_most: Any = np.concatenate(most)
+    at_most: Any = np.concatenate(capacity)
     solved = linprog(gain, A_ub=limits, b_ub=at_most, bounds=bounds, method="highs")
     if solved.fun is None:
         raise InvariantError(f"the bound was not found: {solved.message}")

@@ -96,8 +96,8 @@ class Future:
     def after(self, model: int, at: int) -> int:
         """When a model is asked for next, later than `at` microseconds; NEVER if it is not."""
         arrival = self.coming(model).arrival
-        found = bisect_right(arrival, at)
-        return arrival[found] if found < len(arrival) else NEVER
+        place = bisect_right(arrival, at)
+        return arrival[place] if place < len(arrival) else NEVER
 
     def count(self, model: int, begin: int, end: int) -> int:
         """How many requests for a model arrive from `begin` until before `end` (microseconds)."""

@@ -79,11 +79,11 @@ class Rates:
         pipelines: Sequence[Pipeline] = (),
         share: float = 1.0,
         *,
-        most: int = 0,
+        at_once: int = 0,
         talking: Talking = _SILENT,
     ) -> None:
         self.counts = np.array([count for _, count in devices], np.float64)
-        self.most = float(most or self.counts.sum())
+        self.at_once = float(at_once or self.counts.sum())
         self.each = np.full((len(variants), len(devices)), np.inf)
         self._known, self._types = known, [name for name, _ in devices]
         self._talking = talking
@@ -91,7 +91,7 @@ class Rates:
         """Of what is no token model on that type."""
         self._floor: list[F64] = []
         for at, models in enumerate(variants):
-            found = [
+            tables = [
                 (
                     column,
                     np.array(known[model].latencies[name, share].mean, np.float64),
@@ -102,8 +102,8 @@ class Rates:
                 for column, name in enumerate(self._types)
                 if (name, share) in known[model].latencies
             ]
-            floor = np.full(max((len(mean) for _, mean, *_ in found), default=1), np.inf)
-            for column, mean, times, talks in found:
+            floor = np.full(max((len(mean) for _, mean, *_ in tables), default=1), np.inf)
+            for column, mean, times, talks in tables:
                 least = (mean[1:] / np.arange(1, len(mean))).min() / times
                 self.each[at, column] = min(self.each[at, column], least)
                 if not talks:
@@ -146,11 +146,11 @@ class Rates:
 
     def rate(self, model: int) -> float:
         """Inputs a microsecond, of as many devices as may run, the fastest first."""
-        left, found = self.most, 0.0
+        free, total = self.at_once, 0.0
         for column in np.argsort(self.each[model], kind="stable").tolist():
-            some = min(float(self.counts[column]), left)
-            found, left = found + some / float(self.each[model, column]), left - some
-        return found
+            some = min(float(self.counts[column]), free)
+            total, free = total + some / float(self.each[model, column]), free - some
+        return total
 
     def dated(self, asked: Asked) -> Asked:
         """With the deadlines that follow from the times that tokens may take."""
@@ -166,18 +166,18 @@ class Rates:
 
     def possible(self, asked: Asked) -> Flags:
         """Which requests could be in time alone. One that is larger than any batch may be cut."""
-        found = np.empty(len(asked.model), np.bool_)
+        able = np.empty(len(asked.model), np.bool_)
         slack = asked.due - asked.arrival
         for code in np.unique(asked.model).tolist():
             here = np.flatnonzero(asked.model == code)
             if self._speakers[code]:
-                found[here] = self._spoken(code, asked.take(asked.model == code))[1]
+                able[here] = self._spoken(code, asked.take(asked.model == code))[1]
                 continue
             floor = self._floor[code]
             inside = asked.items[here] < len(floor)
             least = np.where(inside, floor[np.minimum(asked.items[here], len(floor) - 1)], 0.0)
-            found[here] = slack[here] >= least
-        return found
+            able[here] = slack[here] >= least
+        return able
 
     def measures(self, asked: Asked) -> list[tuple[Asked, F64]]:
         """The ways in which what requests take may be counted, each with what every request costs
@@ -185,16 +185,16 @@ class Rates:
         plain: F64 = self._plain[asked.model] * asked.items[:, None]
         if not self.speaks:
             return [(asked, plain)]
-        found = [plain.copy() for _ in range(MEASURES)]
+        costs = [plain.copy() for _ in range(MEASURES)]
         for code in np.unique(asked.model).tolist():
             if self._speakers[code]:
                 here = asked.model == code
                 cost, _ = self._spoken(code, asked.take(here))
                 for measure in range(MEASURES):
-                    found[measure][here] = np.minimum(plain[here], cost[measure])
-        some = [(asked, found[measure]) for measure in (BATCH, CACHE, BOTH)]
+                    costs[measure][here] = np.minimum(plain[here], cost[measure])
+        some = [(asked, costs[measure]) for measure in (BATCH, CACHE, BOTH)]
         if self._talking.slo_ttft < NEVER:
-            some.append((asked._replace(due=np.minimum(asked.due, asked.first)), found[FIRST]))
+            some.append((asked._replace(due=np.minimum(asked.due, asked.first)), costs[FIRST]))
         return some
 
     def _spoken(self, code: int, asked: Asked) -> tuple[F64, Flags]:

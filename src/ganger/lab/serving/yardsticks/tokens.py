@@ -1,15 +1,15 @@
-"""The least that requests to a token model take of a lane, whoever batches their steps.
+"""The least that requests to a token model take of a lane, however their steps are batched.
 
-A step that reads n tokens of prompts and gives s sequences, which have C tokens in the cache, their
-next token takes at least start(s) + context C + what n tokens add. So it can be shared out among
-what it computes: each of the s bears start(s) / s and `context` for each of its own tokens, each
-token read what it adds. Whatever is shared out in this way is a bound (a **measure**); there are
-four, and the least of the bounds that they give holds:
+A step reads n tokens of prompts, and gives s sequences their next token. With C tokens of those in
+the cache it takes at least start(s) + context C + what n tokens add. That time is shared out among
+the requests: each of the s bears start(s) / s and `context` for each of its own tokens, each token
+that is read what it adds. Every way to share it out (a **measure**) gives a bound, and the least of
+them holds:
 
-- *batch*: the start is shared among as many sequences as the cache has room for, or as a request
-  can afford whose tokens must come quickly: the mean step of an output that is in time is no longer
-  than the time that it has for each token.
-- *cache*: the start is shared by the tokens in the cache, of which no more than fit are there.
+- *batch*: the start is shared among as many sequences as the cache has room for; or, of a request
+  whose tokens must come quickly, among as many as it can afford: the mean step of an output in time
+  is no longer than the time that it has for each token.
+- *cache*: the start is shared by the tokens in the cache, which hold no more than has room there.
 - *both*: where a table says what prompts take, small pieces of them cost nothing beside decoding.
   But a step takes at least as long as each of its two halves alone, so also some part of the one
   and the rest of the other: such parts that a token costs as much in either half.
@@ -37,7 +37,7 @@ _SEQUENCES: Final = 4096
 _ROUNDED: Final = 0.5
 """Steps take whole microseconds."""
 MANY: Final = 1 << 40
-"""Sequences, where nobody knows how many requests there are."""
+"""Sequences, where the number of requests is not known."""
 
 
 class Limits(NamedTuple):
@@ -64,26 +64,26 @@ class Lane:
 
     def __init__(self, times: Times, room: int, requests: int = MANY) -> None:
         self._room = room
-        most = max(requests, 1)
+        largest = max(requests, 1)
         if room >= 0:
-            most = min(most, max(room, 1))
-        some = min(most, _SEQUENCES)
+            largest = min(largest, max(room, 1))
+        some = min(largest, _SEQUENCES)
         lines = [times.line(count) for count in range(1, some + 1)]
         start = np.maximum([line.start for line in lines], 1.0) - _ROUNDED
         share = start / np.arange(1, some + 1)
-        there = _rows(times, most)
-        self._context = min((context for *_, context in there), default=0.0)
-        if most > some:
+        rows = _rows(times, largest)
+        self._context = min((context for *_, context in rows), default=0.0)
+        if largest > some:
             share[-1] = min(share[-1], _beyond(times))
         self._least = float(share.min())
         """Of a token, in the largest batch."""
         self._alone = float(start.min())
         self._hull = _hull(start, np.minimum.accumulate(share))
         counts = np.arange(1, some + 1)
-        begins = min((base for _, base, _, _ in there), default=float(start.min()) + _ROUNDED)
+        begins = min((base for _, base, _, _ in rows), default=float(start.min()) + _ROUNDED)
         self._base = max(min(begins - _ROUNDED, float(start.min())), 0.0)
         self._slope = max(float(((start - self._base) / counts).min()), 0.0)
-        if most > some:
+        if largest > some:
             self._slope = min(self._slope, _beyond(times))
         """A step of s sequences takes at least `base` + `slope` s."""
         self._table = times.prefill_table is not None
@@ -173,14 +173,14 @@ class Lane:
         return np.interp(afford, x, y)
 
 
-def _rows(times: Times, most: int) -> list[tuple[float, float, float, float]]:
+def _rows(times: Times, largest: int) -> list[tuple[float, float, float, float]]:
     """What is stated of steps that have up to so many sequences; nothing where there is a table."""
-    found, below = [], 0.0
+    rows, below = [], 0.0
     for row in times.decode if times.decode_table is None else ():
-        if below < most:
-            found.append(row)
+        if below < largest:
+            rows.append(row)
         below = row[0]
-    return found
+    return rows
 
 
 def _beyond(times: Times) -> float:
@@ -202,19 +202,22 @@ def _hull(x: F64, y: F64) -> tuple[F64, F64]:
         while len(corners) > 1 and _above(corners[-2], corners[-1], point):
             corners.pop()
         corners.append(point)
-    found = np.array(corners).T
-    return found[0], found[1]
+    x, y = np.array(corners).T
+    return x, y
 
 
-def _above(one: tuple[float, float], two: tuple[float, float], three: tuple[float, float]) -> bool:
-    """Whether the middle lies on or above the line."""
-    return (two[1] - one[1]) * (three[0] - one[0]) >= (three[1] - one[1]) * (two[0] - one[0])
+def _above(
+    before: tuple[float, float], middle: tuple[float, float], after: tuple[float, float]
+) -> bool:
+    """Whether the middle lies on or above the line between the two others."""
+    rise, run = after[1] - before[1], after[0] - before[0]
+    return (middle[1] - before[1]) * run >= rise * (middle[0] - before[0])
 
 
-def _least_of(one: tuple[float, float], two: tuple[float, float], begin: F64, end: F64) -> F64:
+def _least_of(line: tuple[float, float], other: tuple[float, float], begin: F64, end: F64) -> F64:
     """The sum of the lesser of two lines (at 0, slope) over the whole numbers from `begin` until
     before `end`."""
-    low, high = (one, two) if (one[1], one[0]) > (two[1], two[0]) else (two, one)
+    low, high = (line, other) if line[::-1] > other[::-1] else (other, line)
     steep = low[1] - high[1]
     # the steeper is the lesser one up to where they cross
     if steep > 0:
