@@ -188,13 +188,13 @@ def test_beside_the_recipes_stands_one_that_knows_the_future(tmp_path: Path) -> 
     assert "serve.clairvoyant" in out.read_text()
     alone = json.loads(call(tmp_path, *words[:2], "--json", models=plain).stdout)
     assert [run["recipe"] for run in alone["clairvoyant"]] == ["serve.clairvoyant"]
-    words = (*words[:2], "--no-yardsticks")
-    without = json.loads(call(tmp_path, *words, "--json", models=plain).stdout)
+    short = (*words[:2], "--no-yardsticks")
+    without = json.loads(call(tmp_path, *short, "--json", models=plain).stdout)
     assert (without["clairvoyant"], without["bounds"]) == ([], [])
     why = "The yardsticks were left out, as was asked for."
     assert without["missing"] == [why]
-    assert why in call(tmp_path, *words, models=plain).stdout
-    call(tmp_path, *words, "--report", str(out), models=plain)
+    assert why in call(tmp_path, *short, models=plain).stdout
+    call(tmp_path, *short, "--report", str(out), models=plain)
     assert why in out.read_text()
 
 

@@ -6,6 +6,7 @@ from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -219,3 +220,37 @@ def test_it_is_never_below_the_optimum_of_two_types(
 ) -> None:
     found = bound(lanes, asked, room, ttft, tpot)
     assert found.in_time >= optimum(lanes, asked, room, ttft, tpot) - 1e-6
+
+
+SLOW, QUICK = (Times((4, 1, 0), ((1e18, start, 1, 0),)) for start in (10, 5))
+
+
+def test_the_start_of_a_step_is_shared_by_the_tokens_that_the_cache_holds() -> None:
+    """Four tokens are read at 1 us; two are given, 1 us each and a part of the start of 9.5 us (a
+    step may be rounded): 4 and 5 of the 20 tokens that have room."""
+    asked = [Talk(0, 1000, 4, 3)] * 200
+    assert bound([SLOW], asked, room=20).in_time == pytest.approx(
+        1000 / (4 + 2 + 9.5 * (4 + 5) / 20), rel=0.02
+    )
+    assert bound([SLOW], asked).in_time == pytest.approx(1000 / (4 + 2), rel=0.02)
+
+
+def test_tokens_that_must_come_quickly_allow_small_batches_only() -> None:
+    """12 us for a token, or 12.5 as times are rounded, are steps of up to three: a third of one."""
+    asked = [Talk(0, 1000, 20, 21)] * 100
+    hurried = bound([SLOW], asked, tpot=12).in_time
+    assert hurried == pytest.approx(1000 / (20 + 20 * 12.5 / 3), rel=0.02)
+    assert bound([SLOW], asked).in_time == pytest.approx(1000 / (20 + 20), rel=0.02)
+    assert bound([SLOW], asked, tpot=9).in_time == 0
+
+
+def test_prompts_alone_decide_where_first_tokens_are_wanted_early() -> None:
+    """100 prompts of 10 tokens at 1 us a token, all at once: 20 are read in 200 us."""
+    asked = [Talk(0, NEVER, 10, 2)] * 100
+    assert bound([SLOW], asked, ttft=200).in_time == pytest.approx(20, rel=0.02)
+    assert bound([SLOW, QUICK], asked, ttft=200).in_time == pytest.approx(40, rel=0.02)
+
+
+def test_what_has_no_deadline_is_in_time() -> None:
+    assert bound([SLOW], [Talk(0, NEVER, 10, 9)] * 50).attainment == 1
+    assert bound([SLOW], [Talk(0, 5, 10, 9), Talk(0, NEVER, 10, 9)]).in_time == 1

@@ -168,16 +168,8 @@ def serve(
         kept = Kept(setup.table, name, str(fleet), _holds_for(name, fleet, setup, known, right),
                     requests, like=setup.like)  # fmt: skip
         kept.restore(windowed)
-    source = Source(
-        requests if windowed is None else windowed.requests,
-        models,
-        fleet,
-        world,
-        router,
-        setup.slo,
-        setup.faster,
-        progress,
-    )
+    some = requests if windowed is None else windowed.requests
+    source = Source(some, models, fleet, world, router, setup.slo, setup.faster, progress)
     sizes = () if windowed is None else (_SOON, _SOON)
     chunks: Iterator[Columns] = source.chunks(*sizes)
     if router.can.foresees:
@@ -207,21 +199,25 @@ def serve(
     if out is not None and made is not None and per_request is not None:
         out.close()
         made.replace(per_request)  # what was there before is lost only to a whole one
-    asked, in_time, dropped = tally.by_model.tolist()
-    by_model = [
-        {"model": world.asked(at), "requests": asked[at], "attainment": in_time[at] / asked[at],
-         "dropped": dropped[at]}
-        for at in range(len(world.variants)) if asked[at]
-    ]  # fmt: skip
     return ServingRun(
         recipe if isinstance(recipe, str) else router.name, str(fleet), setup,
         _billed(tally.metrics(fleet.size * router.can.streams), fleet, dict(setup.prices)),
-        tally.dropped, by_model,
+        tally.dropped, _by_model(world, tally),
         _remarks(requests, source, setup), time.process_time() - began, tally.in_time(),
         "future" if router.can.foresees else "", tally.classes.rows(),
         None if watching is None else watching.found(tally.latencies, tally.requests),
         source.dated, None if windowed is None else windowed.to_json(),
     )  # fmt: skip
+
+
+def _by_model(world: World, tally: Tally) -> list[dict[str, Any]]:
+    """Figures by what was asked for."""
+    asked, in_time, dropped = tally.by_model.tolist()
+    return [
+        {"model": world.asked(at), "requests": asked[at], "attainment": in_time[at] / asked[at],
+         "dropped": dropped[at]}
+        for at in range(len(world.variants)) if asked[at]
+    ]  # fmt: skip
 
 
 def foretold(
