@@ -381,10 +381,9 @@ def test_the_least_gpus_times_run_time_goes_first_among_those_that_were_profiled
 
 
 def main_only(*works: tuple[str, float, float], on: int = 2, more: str = "busy=0") -> Played:
-    """Jobs of these models, submitted then, that last so long; nobody is profiled."""
+    """Jobs of these models, submitted then, that last so long; there is no partition."""
     jobs = [
-        job(f"{model}{i}", at, lasts, model=model, on_preempt=OnPreempt.NEVER)
-        for i, (model, at, lasts) in enumerate(works)
+        job(f"{model}{i}", at, lasts, model=model) for i, (model, at, lasts) in enumerate(works)
     ]
     return lucid(jobs, cluster(1, on), more)
 
@@ -398,14 +397,8 @@ def test_jumbo_goes_with_tiny_only_and_medium_with_medium(
     first: str, second: str, share: bool
 ) -> None:
     """The card's check. The third model is named by jobs that run on other GPUs, wide ones."""
-    wide = [
-        job(f"wide {model}", 0, 1000, size=3, model=model, on_preempt=OnPreempt.NEVER)
-        for model in "tmj"
-    ]
-    pair = [
-        job(f"{model}{i}", 1 + i, 100, model=model, on_preempt=OnPreempt.NEVER)
-        for i, model in enumerate((first, second))
-    ]
+    wide = [job(f"wide {model}", 0, 1000, size=3, model=model) for model in "tmj"]
+    pair = [job(f"{model}{i}", 1 + i, 100, model=model) for i, model in enumerate((first, second))]
     run = lucid([*wide, *pair], cluster(1, 10))
     assert (run.started(f"{second}1") == 2) is share
 

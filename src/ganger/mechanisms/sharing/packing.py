@@ -17,7 +17,7 @@ from ganger.core.spec import Kind
 from ganger.core.units import WHOLE
 from ganger.core.view import View
 from ganger.mechanisms.common.holdings_delta import HoldingsDelta
-from ganger.mechanisms.common.reconcile import with_share
+from ganger.mechanisms.common.reconcile import STAYS, with_share
 from ganger.mechanisms.placement.place import Place
 
 _TRAIN: Final = int(Kind.TRAIN)
@@ -59,7 +59,8 @@ class Packed(Place):
     if no empty GPUs are to be had. `beyond`: if these are not either, where the bound is exceeded
     least.
 
-    Jobs of one role of whole GPUs whose harm can be predicted take part. They hold 1/`most` of each
+    Jobs of one role of whole GPUs whose harm can be predicted take part, if they may be preempted.
+    They hold 1/`most` of each
     GPU even while they are alone there. CPUs, host memory and GPU memory that they state must fit;
     who states no GPU memory counts as needing what the score predicts.
     """
@@ -106,7 +107,10 @@ class Packed(Place):
 
     def takes_part(self, view: View, job: int) -> bool:
         """Whether the job may share its GPUs."""
-        if self.most < 2 or view.at.kind[job] != _TRAIN or not view.at.gpus[job]:
+        at = view.at
+        if self.most < 2 or at.kind[job] != _TRAIN or not at.gpus[job]:
+            return False
+        if at.on_preempt[job] in STAYS:  # no recipe could undo it
             return False
         known = view.cached(_TakePart).known
         key = view.at.shape[job], view.at.model[job]
@@ -139,7 +143,7 @@ class Packed(Place):
             return ()
         ranked = self._ranked(view, view.ledger, job, self._crowds(view), math.inf)
         least = min((score for score, *_ in ranked), default=math.nan)
-        told = (("bound_part", self.bound),)
+        told = (("bound_part", float(self.bound)),)
         return told if math.isnan(least) else (*told, ("least_predicted_part", round(least, 6)))
 
     # ------------------------------------------------------------------ crowds
