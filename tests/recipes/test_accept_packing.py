@@ -15,6 +15,7 @@ from ganger.core.units import SECOND, WHOLE
 from ganger.estimate import gpu_use, slowdown
 from ganger.estimate.gpu_use import predicted_memory, predicted_use, roofline
 from ganger.estimate.slowdown import trained
+from ganger.lab.simulation import Setup
 from ganger.sim.rows import Outage
 from worlds import Played, Work, cluster, job, play
 
@@ -290,9 +291,9 @@ def test_a_gang_over_two_nodes_counts_as_so_much_more_use(distance: float, goes:
 
 def test_the_shortest_expected_job_goes_first_if_asked_for() -> None:
     works = [of("y", lasts=50), job("long", 1, 30), job("short", 2, 10)]
-    setup = {"profiles": TWO_IN_USE}
-    assert play("horus", works, cluster(1, 1), **setup).started("long") == 50
-    run = play("horus(shortest=yes)", works, cluster(1, 1), **setup)
+    setup = Setup(profiles=TWO_IN_USE)
+    assert play("horus", works, cluster(1, 1), setup).started("long") == 50
+    run = play("horus(shortest=yes)", works, cluster(1, 1), setup)
     assert (run.started("short"), run.started("long")) == (50, 60)
 
 
@@ -345,10 +346,18 @@ def test_nine_gpus_are_neither_profiled_nor_shared_and_eight_are() -> None:
     ]  # fmt: skip
 
 
-def test_a_cluster_of_no_more_nodes_than_the_partition_has_none() -> None:
-    works = [job("a", 0, 300)]
-    assert lucid(works, cluster(2, 1), "partition=2").actions == [(0, "start a on 0:0")]
-    assert len(lucid(works, cluster(2, 1), "partition=1").actions) == 3
+@pytest.mark.parametrize(
+    ("nodes", "partition", "profiled"),
+    [(1, 0.05, 0), (2, 0.05, 1), (10, 0.1, 1), (10, 0.11, 2), (2, 0.5, 1), (2, 0.51, 0), (5, 0, 0)],
+)
+def test_the_partition_is_a_part_of_the_nodes_rounded_up_and_never_all_of_them(
+    nodes: int, partition: float, profiled: int
+) -> None:
+    """Of three new jobs as many are stopped after the limit as came into it at once."""
+    works = [job(name, 0, 300) for name in "abc"]
+    run = lucid(works, cluster(nodes, 1), f"partition={partition},limit=200s")
+    stopped = [at for at, said in run.actions if said.startswith("stop")]
+    assert stopped.count(200) == profiled
 
 
 def test_who_fits_only_with_the_partition_gets_it_once_those_there_are_done() -> None:

@@ -85,8 +85,9 @@ class _Fits:
     """By shape: whether its jobs fit into a node of the partition, and whether they fit beside the
     partition, if nothing ran. `nodes`: the partition."""
 
-    def __init__(self, nodes: Nodes, partition: int) -> None:
-        self.nodes = list(range(partition)) if nodes.n > partition else []
+    def __init__(self, nodes: Nodes, partition: float) -> None:
+        many = math.ceil(nodes.n * partition - 1e-9)
+        self.nodes = list(range(many)) if nodes.n > many else []
         self._empty = Ledger(nodes)
         self._others = list(range(len(self.nodes), nodes.n))
         self._inside: dict[int, bool] = {}
@@ -112,10 +113,11 @@ class _Fits:
 
 @dataclass(frozen=True, kw_only=True)
 class Partitioned(Packed):
-    """New jobs go to the first `partition` nodes, others to the rest, in pairs while the load is
-    high. Who does not fit into the rest may use all nodes, and goes before new jobs."""
+    """New jobs go to the first `partition` of all nodes, rounded up, others to the rest, in pairs
+    while the load is high. Who does not fit into the rest may use all nodes, and goes before new
+    jobs."""
 
-    partition: int
+    partition: float
 
     def fresh(self, view: View, job: int) -> bool:
         """Whether the job has to be profiled: it has not run, may be stopped, and fits there."""
@@ -203,11 +205,12 @@ class ByLine(By):
 
 class Watched(msgspec.Struct):
     """What the policy remembers: jobs that are profiled, GPUs asked for bin by bin, the latest
-    last, and when the next bin ends, microseconds."""
+    last, when the next bin ends, microseconds, and whether the load is forecast to be high."""
 
     profiled: list[int]
     asked: list[float]
     due: int
+    high: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +231,7 @@ class Lucid(QueuePolicy):
     def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
         """Stop those whose time in the partition is over, then walk both lines."""
         watched = self._watch(view, revived(memory, self._watch, "before"))
-        view.cached(Load).high = self._is_high(view, watched)
+        view.cached(Load).high = watched.high
         at = view.at
         ends = {job: at.began[job] + self.limit for job in watched.profiled
                 if at.phase[job] == Phase.RUNNING}  # fmt: skip
@@ -247,28 +250,28 @@ class Lucid(QueuePolicy):
             plan.until |= STARTED
             coming = [end for end in ends.values() if end > view.now]
             plan.wake = min([plan.wake, *coming])
-        if len(view.pending):
+        if plan.reasons:
             plan.wake = min(plan.wake, watched.due)
         return plan, watched
 
     def _watch(self, view: View, before: Watched | None) -> Watched:
         """What is known now."""
         if before is None:
-            return Watched([], [self._asked(view)], view.now + BIN)
+            asked = [self._asked(view)]
+            return Watched([], asked, view.now + BIN, self._is_high(view, asked))
         live = (Phase.STARTING, Phase.RUNNING)
         held = [job for job in before.profiled if view.at.phase[job] in live]
-        asked, due = before.asked, before.due
-        if due <= view.now:
-            bins = (view.now - due) // BIN + 1
-            asked = [*asked, *[self._asked(view)] * min(bins, 2 * SEASON)][-2 * SEASON :]
-            due += bins * BIN
-        return Watched(held, asked, due)
+        if before.due > view.now:
+            return Watched(held, before.asked, before.due, before.high)
+        bins = (view.now - before.due) // BIN + 1
+        asked = [*before.asked, *[self._asked(view)] * min(bins, 2 * SEASON)][-2 * SEASON :]
+        return Watched(held, asked, before.due + bins * BIN, self._is_high(view, asked))
 
     def _asked(self, view: View) -> float:
         """GPUs of those who wait and those who hold some."""
         jobs = view.jobs
         return float(jobs.gpus[view.pending].sum() + jobs.gpus[view.active].sum())
 
-    def _is_high(self, view: View, watched: Watched) -> bool:
+    def _is_high(self, view: View, asked: list[float]) -> bool:
         every = float(view.nodes.gpus[: view.nodes.n].sum())
-        return bool(forecast(watched.asked, AHEAD, SEASON).mean() >= self.busy * every)
+        return bool(forecast(asked, AHEAD, SEASON).mean() >= self.busy * every)

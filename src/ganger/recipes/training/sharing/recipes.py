@@ -20,7 +20,7 @@ from ganger.mechanisms.ordering.queue import QueuePolicy
 from ganger.mechanisms.sharing.grouping import WINDOW, GroupPolicy
 from ganger.mechanisms.sharing.packing import Packed
 from ganger.mechanisms.sharing.time_slices import TimeSlices
-from ganger.recipes.registry import Amount, Count, Paper, Part, Period, Within, recipe
+from ganger.recipes.registry import Amount, Paper, Part, Period, Within, recipe
 from ganger.recipes.training.sharing.gandiva import ByAffinity, PairsThatPay
 from ganger.recipes.training.sharing.lucid import JUMBO, ByLine, Lucid, Partitioned, SharingScore
 from ganger.recipes.training.sharing.scores import LongestSlowdown, SumOfUse
@@ -235,16 +235,16 @@ def horus(
     f" curve at today's level; no tuner. {PACKED}",
     wants=("models that share GPUs",),
 )
-def lucid(limit: Period = 200 * SECOND, partition: Count = 1, busy: Part = 0.8) -> Policy:
-    """New jobs run for at most `limit` on the first `partition` nodes, where many end; the others
-    go by estimated run time x GPUs, and in pairs while the forecast load is high.
+def lucid(limit: Period = 200 * SECOND, partition: Part = 0.05, busy: Part = 0.8) -> Policy:
+    """New jobs run for at most `limit` on a part of the nodes, where many end; the others go by
+    estimated run time x GPUs, and in pairs while the forecast load is high.
 
     A pair needs equal GPU counts (at most 8), memory that fits, sharing scores (tiny 0, medium 1,
     jumbo 2) of at most 2 together, and the waiting job's estimated service at most twice the
     other's. The load is high while `busy` of all GPUs are forecast to be asked for. Only profiling
     is interrupted, and only jobs are profiled that save their state.
 
-    A cluster of no more nodes than `partition` has no profiling partition.
+    The first `partition` of all nodes, rounded up, is for profiling, unless that were all of them.
     """
     place = Partitioned(
         score=SharingScore(), bound=JUMBO, most=2, empty_first=True, partition=partition
