@@ -441,3 +441,24 @@ def test_a_job_goes_beside_one_of_half_its_own_estimated_service_or_more(
 def test_of_crowds_alike_the_job_with_the_largest_service_is_joined() -> None:
     run = main_only(("t", 0, 100), ("t", 0, 300), ("t", 1, 150))
     assert places(run)["t2"] == (1, *places(run)["t1"][1:])
+
+
+# ---------------------------------------------------------------------- why a job waits
+
+
+def evidence(recipe: str, works: list[Work], known: Profiles, each: int = 1) -> dict[str, float]:
+    """The numbers that the first plan gives in which a job waits."""
+    run = play(recipe, works, cluster(1, each), profiles=known)
+    return next(plan.reasons[0].evidence for _, plan in run.diary.steps if plan and plan.reasons)
+
+
+def test_a_job_that_waits_is_told_the_least_that_was_predicted_and_the_bound() -> None:
+    known = uses(x=0.5, y=0.9, large=0.6)
+    works = [of("x"), of("y"), of("large")]
+    told = evidence("yeung", works, known, each=2)
+    assert told == {"asked_gpus": 1, "may_pass": 0, "bound_part": 1.0, "least_predicted_part": 1.1}
+    # With a gang of two nobody of its size runs; and who cannot be packed is told nothing more.
+    wide = evidence("yeung", [of("x"), of("y"), of("large", size=2)], known, each=2)
+    assert wide == {"asked_gpus": 2, "may_pass": 0, "bound_part": 1.0}
+    alone = evidence("yeung(skip=yes)", [of("x"), job("plain", 0, 100)], known)
+    assert alone == {"asked_gpus": 1, "may_pass": 1}

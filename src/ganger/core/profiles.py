@@ -309,7 +309,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `stages`: how long it uses which resource, by number of GPUs, ascending. `utilisation`: by
     resource, such as `gpu` or `bandwidth`, the share of it that the model uses alone, 0 to 1. Both
     tell how fast jobs are that share GPUs, where `measured` does not.
-    `graph`: what can be told of the model without running it.
+    `graph`: what is known of the model without running it.
     """
 
     by_type: dict[str, float] = {}

@@ -1,11 +1,11 @@
 """How much of a GPU, and of its memory, a model uses, from its computation graph: without running
 it (Yeung et al., HotCloud 2020; Horus, TPDS 2021).
 
-Both systems train their regressors on measured models. None of these measurements are public, so
+Both systems train their regressors on measured models. Their measurements are not public, so
 ours is trained on the synthetic generator `roofline`: a step computes three forward passes or
 streams what they read and write, whichever takes longer on a V100 (15.7 TFLOP/s, 900 GB/s), and
 before each operator the GPU waits 10 microseconds for its launch. Use is the part of the step in
-which the GPU computes. That is no measurement.
+which the GPU computes. Nothing of that was measured.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def roofline(graph: Graph) -> float:
 def features(graph: Graph) -> list[float]:
     """What the trees see: the logarithms of the graph's numbers, and of a step's operations,
     bytes and launches."""
-    told = (graph.gflops, graph.operators, graph.parameters, graph.activations, graph.batch)
+    numbers = (graph.gflops, graph.operators, graph.parameters, graph.activations, graph.batch)
     step = (
         graph.gflops * graph.batch,
         graph.activations * graph.batch,
         graph.gflops * graph.batch / graph.operators,
     )
-    return [math.log(max(each, 1e-12)) for each in (*told, *step)]
+    return [math.log(max(each, 1e-12)) for each in (*numbers, *step)]
 
 
 def drawn(samples: int = SAMPLES, seed: int = SEED) -> list[Graph]:

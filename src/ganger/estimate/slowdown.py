@@ -3,8 +3,8 @@ of the GPU when they have it alone (Co-scheML, ACSOS 2020).
 
 Where fewer than `ENOUGH` pairs were measured of models whose use is known, it is trained on pairs
 of the synthetic generator `product` too: every use is drawn evenly from 0 to 1, and a step takes
-1 + the sum over resources of own use x the other's use times as long. That is no measurement: the
-simulator's own regression without weights is the same formula.
+1 + the sum over resources of own use x the other's use times as long. Nothing of that was
+measured: the simulator's own regression without weights is the same formula.
 """
 
 from __future__ import annotations
@@ -124,5 +124,5 @@ class Slowdowns:
         return max(trees.at(features(_uses(mine, names), _uses(its, names))), 1.0)
 
 
-def _uses(told: Mapping[str, float], names: Sequence[str]) -> Uses:
-    return tuple([told.get(name, 0.0) for name in names])
+def _uses(known: Mapping[str, float], names: Sequence[str]) -> Uses:
+    return tuple([known.get(name, 0.0) for name in names])

@@ -52,7 +52,7 @@ class Kindred(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Packed(Place):
-    """A job of n GPUs goes beside jobs that share n GPUs already, at most `most` in all, where the
+    """A job of n GPUs goes beside jobs that share n GPUs already, at most `together` in all, where the
     `score` is least and not above `bound`; else on empty GPUs; else it waits.
 
     `spread`: added to the score for every node beyond the first. `empty_first`: beside others only
@@ -60,9 +60,9 @@ class Packed(Place):
     least.
 
     Jobs of one role of whole GPUs whose harm can be predicted take part, if they may be preempted.
-    They hold 1/`most` of each
-    GPU even while they are alone there. CPUs, host memory and GPU memory that they state must fit;
-    who states no GPU memory counts as needing what the score predicts.
+    They hold 1/`together` of each GPU even while they are alone there. CPUs, host memory and GPU
+    memory that they state must fit; a job that states no GPU memory counts as needing what the
+    score predicts.
     """
 
     by_room: ClassVar[bool] = False
@@ -70,7 +70,7 @@ class Packed(Place):
 
     score: Score
     bound: float
-    most: int = 2
+    together: int = 2
     spread: float = 0.0
     empty_first: bool = False
     beyond: bool = False
@@ -85,19 +85,21 @@ class Packed(Place):
         """Beside others or on empty GPUs, with its share of them."""
         packs = self.takes_part(view, job)
         if packs and not self.empty_first:
-            found = self._beside(view, ledger, job, self.bound)
-            if found is not None:
-                return found
-        found = None
+            placement = self._beside(view, ledger, job, self.bound)
+            if placement is not None:
+                return placement
+        placement = None
         if not ledger.lacks(view.draft.shape(job)):
-            found = self.alone(view, ledger, job, cells, gpus)
-        if found is not None or not packs:
-            return with_share(found, WHOLE // self.most) if found and packs else found
+            placement = self.alone(view, ledger, job, cells, gpus)
+        if placement is not None or not packs:
+            return (
+                with_share(placement, WHOLE // self.together) if placement and packs else placement
+            )
         if self.empty_first:
-            found = self._beside(view, ledger, job, self.bound)
-        if found is None and self.beyond:
-            found = self._beside(view, ledger, job, math.inf)
-        return found
+            placement = self._beside(view, ledger, job, self.bound)
+        if placement is None and self.beyond:
+            placement = self._beside(view, ledger, job, math.inf)
+        return placement
 
     def alone(
         self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None, gpus: int
@@ -108,7 +110,7 @@ class Packed(Place):
     def takes_part(self, view: View, job: int) -> bool:
         """Whether the job may share its GPUs."""
         at = view.at
-        if self.most < 2 or at.kind[job] != _TRAIN or not at.gpus[job]:
+        if self.together < 2 or at.kind[job] != _TRAIN or not at.gpus[job]:
             return False
         if at.on_preempt[job] in STAYS:  # no recipe could undo it
             return False
@@ -143,8 +145,10 @@ class Packed(Place):
             return ()
         ranked = self._ranked(view, view.ledger, job, self._crowds(view), math.inf)
         least = min((score for score, *_ in ranked), default=math.nan)
-        told = (("bound_part", float(self.bound)),)
-        return told if math.isnan(least) else (*told, ("least_predicted_part", round(least, 6)))
+        numbers = (("bound_part", float(self.bound)),)
+        return (
+            numbers if math.isnan(least) else (*numbers, ("least_predicted_part", round(least, 6)))
+        )
 
     # ------------------------------------------------------------------ crowds
 
@@ -161,9 +165,9 @@ class Packed(Place):
                 others = crowds.jobs[where]
                 if not self.company(view, job, others):
                     break
-                found = with_share(ledger.holds[others[0]][1], WHOLE // self.most)
-                if _only(ledger, found, len(others)) and ledger.is_free(shape, found):
-                    return found
+                placement = with_share(ledger.holds[others[0]][1], WHOLE // self.together)
+                if _only(ledger, placement, len(others)) and ledger.is_free(shape, placement):
+                    return placement
         return None
 
     def _ranked(
@@ -174,7 +178,7 @@ class Packed(Place):
         model, needs = at.model[job], self.memory(view, job)
         allowed = {cell.index for cell in ledger.cells_for(view.draft.shape(job))}
         for kind in crowds.by_gpus.get(at.gpus[job], ()):
-            if kind.cell not in allowed or len(kind.models) >= self.most:
+            if kind.cell not in allowed or len(kind.models) >= self.together:
                 continue
             cell = ledger.cells[kind.cell]
             if kind.memory + needs > ledger.device_memory(cell.nodes[0]):
@@ -222,7 +226,7 @@ class _Crowds:
         if len(view.jobs.models.values) != self._models:
             self._models = len(view.jobs.models.values)
             self.scores.clear()
-        ledger, share = view.ledger, WHOLE // packed.most
+        ledger, share = view.ledger, WHOLE // packed.together
         gone, come = self._delta.changes(ledger)
         touched: dict[Where, None] = {}
         for job in gone:

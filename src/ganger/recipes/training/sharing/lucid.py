@@ -72,7 +72,7 @@ class SharingScore(ByGraph):
 
 class Load:
     """Whether the load is forecast to be high, and the revision in which a job could not start that
-    needs the partition's GPUs, too: both as this decision has found so far."""
+    needs the partition's GPUs, too: both as of this decision."""
 
     __slots__ = ("claimed", "high")
 
@@ -99,8 +99,10 @@ class _Fits:
             asked = view.jobs.shapes[shape]
             plain = len(asked.roles) == 1 and not asked.gpus % asked.roles[0].size
             with self._empty.hidden(self._others):
-                found = self._empty.find(asked) if self.nodes and plain else None
-            self._inside[shape] = found is not None and len({slot.node for slot in found}) == 1
+                placement = self._empty.find(asked) if self.nodes and plain else None
+            self._inside[shape] = (
+                placement is not None and len({slot.node for slot in placement}) == 1
+            )
         return self._inside[shape]
 
     def beside(self, view: View, shape: int) -> bool:
@@ -114,8 +116,8 @@ class _Fits:
 @dataclass(frozen=True, kw_only=True)
 class Partitioned(Packed):
     """New jobs go to the first `partition` of all nodes, rounded up, others to the rest, in pairs
-    while the load is high. Who does not fit into the rest may use all nodes, and goes before new
-    jobs."""
+    while the load is high. A job that does not fit into the rest may use all nodes, and goes before
+    new jobs."""
 
     partition: float
 
@@ -160,10 +162,10 @@ class Partitioned(Packed):
         load = view.cached(Load)
         if self.fresh(view, job) and any(map(ledger.up.__getitem__, self._fits(view).nodes)):
             return None if load.claimed == view.revision else self._inside(view, ledger, job)
-        found = super().find(view, ledger, job, cells, gpus)
-        if found is None and not self._fits(view).beside(view, view.at.shape[job]):
+        placement = super().find(view, ledger, job, cells, gpus)
+        if placement is None and not self._fits(view).beside(view, view.at.shape[job]):
             load.claimed = view.revision
-        return found
+        return placement
 
     def alone(
         self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None, gpus: int
@@ -179,21 +181,23 @@ class Partitioned(Packed):
         for node in sorted(self._fits(view).nodes, key=ledger.free_count.__getitem__):
             if ledger.up[node] and ledger.free_count[node] >= gpus:
                 devices = pick_devices(ledger.free_mask[node], gpus, ledger.island[node])
-                found = (Slot(node, devices, shape.roles[0].size),)
-                if ledger.cell_of[node] in ledger.cells_for(shape) and ledger.is_free(shape, found):
-                    return found
+                placement = (Slot(node, devices, shape.roles[0].size),)
+                if ledger.cell_of[node] in ledger.cells_for(shape) and ledger.is_free(
+                    shape, placement
+                ):
+                    return placement
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByLine(By):
-    """Who was profiled comes before who was not: by the formulas, or first come, first served."""
+    """Jobs that were profiled come first, by the formulas; then new ones, in order of arrival."""
 
     place: Partitioned
 
     @property
     def arrival(self) -> bool:
-        """Whoever was profiled goes before."""
+        """Jobs that were profiled go first."""
         return False
 
     def key(self, view: View, job: int) -> tuple[float, ...]:
