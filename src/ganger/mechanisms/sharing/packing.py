@@ -52,8 +52,8 @@ class Kindred(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Packed(Place):
-    """A job of n GPUs goes beside jobs that share n GPUs already, at most `together` in all, where the
-    `score` is least and not above `bound`; else on empty GPUs; else it waits.
+    """A job of n GPUs goes beside jobs that share n GPUs already, at most `together` in all, where
+    the `score` is least and not above `bound`; else on empty GPUs; else it waits.
 
     `spread`: added to the score for every node beyond the first. `empty_first`: beside others only
     if no empty GPUs are to be had. `beyond`: if these are not either, where the bound is exceeded
