@@ -159,6 +159,34 @@ def test_muri_shares_where_srsf_lets_wait_and_its_halves_know_different_things()
     assert [each.jct() for each in two] == [[12, 12], [22, 10]]
 
 
+PACKING = ("co-scheml", "yeung", "horus", "lucid")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "lasts", "starts"),
+    [
+        pytest.param(
+            {"gpu": 0.6, "x": 0.0}, {"gpu": 0.6, "x": 0.6}, 10, [0, 10, 0, 10],
+            id="a step takes 1.36 times as long, and they use 1.2 of the GPU",
+        ),
+        pytest.param(
+            {"gpu": 0.3, "x": 0.9}, {"gpu": 0.2, "x": 0.9}, 10, [10, 0, 0, 10],
+            id="a step takes 1.87 times as long, and they use 0.5 of the GPU",
+        ),
+        pytest.param({"gpu": 0.3}, {"gpu": 0.2}, 20, [0, 0, 0, 0], id="twice as much work"),
+        pytest.param({"gpu": 0.3}, {"gpu": 0.2}, 21, [0, 0, 0, 10], id="more work than that"),
+    ],
+)  # fmt: skip
+def test_recipes_that_pack_differ_in_what_they_predict_and_in_who_may_be_packed(
+    first: dict[str, float], second: dict[str, float], lasts: int, starts: list[int]
+) -> None:
+    """When the second starts. Gandiva pairs only jobs that it has seen alone, and takes turns."""
+    known = Profiles({"a": Profile(utilisation=first), "b": Profile(utilisation=second)})
+    works = [job("a", 0, 10, model="a"), job("b", 0, lasts, model="b")]
+    assert [play(each, works, ONE, profiles=known).started("b") for each in PACKING] == starts
+    assert play("gandiva", works, ONE, profiles=known).started("b") == 10
+
+
 def test_easy_protects_only_the_head_and_conservative_everyone_who_waits() -> None:
     """The filler would end at 23 s. It does not delay the head (at 10 s), but the second."""
     easy = play("backfill(walk=easy)", THREE_WAIT, FOUR)

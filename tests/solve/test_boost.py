@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ganger.solve.boost import Trees, boost
+from ganger.solve.boost import Trees, boost, forest
 
 
 def test_one_tree_finds_a_step() -> None:
@@ -43,3 +43,23 @@ def test_trees_are_plain_data() -> None:
     trees = boost(np.arange(20.0)[:, None], np.arange(20.0))
     again = msgspec.json.decode(msgspec.json.encode(trees), type=Trees)
     assert [again.at([v]) for v in (0.0, 9.5)] == [trees.at([v]) for v in (0.0, 9.5)]
+
+
+def test_a_forest_is_the_mean_of_trees_and_knows_what_it_was_fitted_to() -> None:
+    """A table of four values, seen often: each tree tells all four, and so does the mean."""
+    x = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]] * 50)
+    y = np.array([1.0, 2.0, 4.0, 8.0] * 50)
+    for many in (1, 7):
+        trees = forest(x, y, many=many, depth=2)
+        assert len(trees.leaves) == many
+        assert [trees.at(row) for row in x[:4].tolist()] == pytest.approx([1.0, 2.0, 4.0, 8.0])
+
+
+def test_the_trees_of_a_forest_are_fitted_to_samples_of_their_own_by_its_seed() -> None:
+    x = np.arange(20.0).reshape(-1, 1)
+    y = (x[:, 0] * 7) % 5
+    one, same, other = (forest(x, y, many=3, depth=3, seed=seed) for seed in (0, 0, 1))
+    assert one == same != other
+    assert one.leaves[0] != one.leaves[1]
+    flat = forest(x, np.full(20, 3.0), many=2, depth=3)
+    assert flat.at([11.0]) == 3.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from ganger.core.errors import BadInput
 from ganger.core.plan import Slot
-from ganger.core.profiles import Profile, Profiles, Stages, Steps
+from ganger.core.profiles import Graph, Profile, Profiles, Stages, Steps
 from ganger.core.spec import ClusterSpec, GpuType, JobSpec, Locality, NodeSpec, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import declare
@@ -54,8 +55,16 @@ def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
     assert curve.length() == 18  # 0.81 at 10, 0.86 at 20: 0.85 at 18
     assert known.of("bert").stages == (Stages((0.0005, 0.16, 0.0), 0.178, 1, (1.0, 1.05)),)
     assert known.of("vgg16").utilisation == {"gpu": 0.9, "bandwidth": 0.5}
+    assert known.of("vgg16").graph == Graph(15.5, 40, 138, 110, 32)
     assert known.of("unheard of").locality[Locality.RACK] == 1.2
     assert read_profiles("published").of("lm-80").locality[Locality.ANY] == 2.81
+
+
+def graph(**wrong: float) -> str:
+    """A file with a graph of which a number is wrong."""
+    told = {"gflops": 1.0, "operators": 1, "parameters": 1.0, "activations": 1.0, "batch": 1}
+    lines = "\n".join(f"{field} = {value}" for field, value in (told | wrong).items())
+    return f'format = "ganger.profiles/1"\n[models.a.graph]\n{lines}'
 
 
 @pytest.mark.parametrize(
@@ -89,6 +98,16 @@ def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
         (
             'format = "ganger.profiles/1"\n[models.a.utilisation]\ngpu = 1.5',
             "a.utilisation.gpu: 1.5",
+        ),
+        *(
+            (graph(**{field: value}), f"a.graph.{field}: {value:g}")
+            for field, value in (
+                ("gflops", 0.0),
+                ("operators", 0),
+                ("parameters", -1.0),
+                ("activations", math.inf),
+                ("batch", 0),
+            )
         ),
         (sensitive("cpus = [3, 1]\nmemory = [0]\nspeed = [[1], [1]]"), "sensitivity.cpus"),
         (sensitive("cpus = [1]\nmemory = []\nspeed = [[]]"), "sensitivity.memory"),

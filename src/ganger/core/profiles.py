@@ -279,6 +279,18 @@ class Stages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return sum(self.times) / (len(self.times) * self.alone)
 
 
+class Graph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the computation graph of a model tells without running it: `gflops` of a forward pass of
+    one example, `operators` in it, `parameters` (millions), MiB that its activations take for one
+    example (`activations`), and examples of one GPU at a time (`batch`)."""
+
+    gflops: float
+    operators: int
+    parameters: float
+    activations: float
+    batch: int
+
+
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model. `by_type`: speed factor by GPU type (missing: the type's own `speed`).
     `locality`: time factors for GPUs in one island, node, rack, or anywhere (1 = no slow-down).
@@ -297,6 +309,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `stages`: how long it uses which resource, by number of GPUs, ascending. `utilisation`: by
     resource, such as `gpu` or `bandwidth`, the share of it that the model uses alone, 0 to 1. Both
     tell how fast jobs are that share GPUs, where `measured` does not.
+    `graph`: what is known of the model without running it.
     """
 
     by_type: dict[str, float] = {}
@@ -312,6 +325,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watts: dict[str, float] = {}
     stages: tuple[Stages, ...] = ()
     utilisation: dict[str, float] = {}
+    graph: Graph | None = None
 
     @property
     def shares(self) -> bool:

@@ -268,7 +268,8 @@ class _Pass:
     def _why(self, job: int) -> Reason:
         """Why the job's class waits for GPUs."""
         at = self.view.at
-        return _reason(at.shape[job], at.gpus[job], self.stirs, self.rules)
+        rules = self.rules + self.place.why(self.view, job)
+        return _reason(at.shape[job], at.gpus[job], self.stirs, rules)
 
     def _wait(self, job: int) -> None:
         """Note that the job's class waits for GPUs."""

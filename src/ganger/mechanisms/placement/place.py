@@ -30,7 +30,8 @@ class Placer(Protocol):
 
     @property
     def sizes(self) -> bool:
-        """Whether it may place a job at other sizes than it asks for."""
+        """Whether it may place a job where fewer GPUs are free than it asks for: at another size,
+        or beside others."""
         ...
 
     @property
@@ -55,6 +56,10 @@ class Placer(Protocol):
     ) -> Placement | None:
         """A placement that is free in `ledger`, or None; at `gpus` GPUs instead of those asked
         for, in `cells` instead of wherever the shape allows."""
+        ...
+
+    def why(self, view: View, job: int) -> tuple[tuple[str, float], ...]:
+        """What only it knows of why `job` found no place: numbers by name, as in `Reason`."""
         ...
 
 
@@ -91,6 +96,10 @@ class Place:
             draw = lambda n: int(rng.integers(n))  # noqa: E731
         within = self.locality(view, job) if self.patient else self.within
         return ledger.find(shape, shape.sizes(gpus) if gpus else (), fit, within, draw, cells)
+
+    def why(self, view: View, job: int) -> tuple[tuple[str, float], ...]:
+        """Nothing: there was no room."""
+        return ()
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,11 @@ def _check_sharing(profile: Profile, where: str) -> None:
         if not 0 <= used <= 1:
             place = f"{where}.utilisation.{resource}"
             raise BadInput(f"{used:g}", where=place, mend="give a share, 0 to 1")
+    for field in ("gflops", "operators", "parameters", "activations", "batch"):
+        told = getattr(profile.graph, field, 1)
+        if not 0 < told < math.inf:
+            place = f"{where}.graph.{field}"
+            raise BadInput(f"{told:g}", where=place, mend="give a number above 0")
 
 
 def _check_sensitivity(told: Sensitivity, where: str) -> None:

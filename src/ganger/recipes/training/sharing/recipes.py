@@ -5,13 +5,25 @@ from __future__ import annotations
 from typing import Annotated, Any, TypeAlias
 
 from ganger.core.protocols import Policy
-from ganger.core.units import MINUTE
+from ganger.core.units import MINUTE, SECOND
 from ganger.core.view import View
-from ganger.mechanisms.ordering.order import Formula, attained_service, remaining_service
+from ganger.mechanisms.ordering.admit import Walk
+from ganger.mechanisms.ordering.order import (
+    FIRST_COME,
+    SHORTEST,
+    Formula,
+    attained_service,
+    remaining_service,
+    service,
+)
+from ganger.mechanisms.ordering.queue import QueuePolicy
 from ganger.mechanisms.sharing.grouping import WINDOW, GroupPolicy
+from ganger.mechanisms.sharing.packing import Packed
 from ganger.mechanisms.sharing.time_slices import TimeSlices
-from ganger.recipes.registry import Paper, Period, Within, recipe
+from ganger.recipes.registry import Amount, Paper, Part, Period, Within, recipe
 from ganger.recipes.training.sharing.gandiva import ByAffinity, PairsThatPay
+from ganger.recipes.training.sharing.lucid import JUMBO, ByLine, Lucid, Partitioned, SharingScore
+from ganger.recipes.training.sharing.scores import LongestSlowdown, SumOfUse
 
 GANDIVA = Paper(
     "Gandiva: Introspective Cluster Scheduling for Deep Learning",
@@ -107,3 +119,135 @@ def in_quanta(quantum: int) -> Formula:
         return attained_service(view, ids) // quantum
 
     return quanta
+
+
+COMPANY: TypeAlias = Annotated[int, Within(1, 4)]
+"""Jobs on the same GPUs."""
+PACKED = (
+    "only jobs of equal GPU count share, and all of their GPUs; GPU memory counts where a job"
+    " states it or its model's graph tells it"
+)
+
+
+def _walk(skip: bool) -> Walk:
+    return Walk.SKIP if skip else Walk.STRICT
+
+
+@recipe(
+    Paper(
+        "Co-scheML: Interference-aware Container Co-scheduling Scheme Using Machine Learning"
+        " Application Profiles for GPU Clusters",
+        "Kim and Kim",
+        "CLUSTER",
+        2020,
+        "JCT",
+    ),
+    needs="throughputs",
+    reconstructed=f"from the abstract. {PACKED}. The random forest is trained on measured pairs of"
+    " models whose use of the GPU is stated, and where these are fewer than 30 on the synthetic"
+    " generator `product`; a pair that was measured itself is not predicted",
+    wants=("models that share GPUs",),
+)
+def co_scheml(
+    bound: Annotated[float, Within(1, 100)] = 1.5, share: COMPANY = 2, skip: bool = False
+) -> Policy:
+    """First come, first served: the head of the queue goes beside the jobs with which it is
+    predicted to interfere least, if no step takes more than `bound` times as long as alone; else on
+    empty GPUs; else it waits.
+
+    A random forest predicts the slow-down of each of a pair from what both models use alone of
+    every resource. At most `share` jobs are on a GPU. With `skip` those behind a head that waits
+    may start.
+    """
+    place = Packed(score=LongestSlowdown(), bound=bound, together=share)
+    return QueuePolicy("co-scheml", FIRST_COME, _walk(skip), place=place)
+
+
+@recipe(
+    Paper(
+        "Towards GPU Utilization Prediction for Cloud Deep Learning",
+        "Yeung et al.",
+        "HotCloud",
+        2020,
+        "utilization",
+    ),
+    needs="throughputs",
+    reconstructed=f"the paper is a predictor; the queue around it is ours. {PACKED}. The predictor"
+    " is trained on the synthetic generator `roofline`; without a graph, use is as stated",
+    wants=("models that share GPUs",),
+)
+def yeung(limit: Amount = 1.0, share: COMPANY = 4, skip: bool = False) -> Policy:
+    """First come, first served: the head of the queue goes where the predicted use of the GPU is
+    least, if the sum with its own is at most `limit` (1: all of a GPU); else on empty GPUs; else it
+    waits.
+
+    Use is predicted from the computation graph (`graph` of the model's profile) by boosted trees.
+    At most `share` jobs are on a GPU. With `skip` those behind a head that waits may start.
+    """
+    place = Packed(score=SumOfUse(), bound=limit, together=share)
+    return QueuePolicy("yeung", FIRST_COME, _walk(skip), place=place)
+
+
+@recipe(
+    Paper(
+        "Horus: Interference-Aware and Prediction-Based Scheduling in Deep Learning Systems",
+        "Yeung et al.",
+        "TPDS",
+        2021,
+        "utilization, JCT",
+    ),
+    needs="throughputs",
+    reconstructed=f"from the abstract. {PACKED}. The predictor is trained on the synthetic"
+    " generator `roofline`; the weight of distance and the order of preference are ours",
+    wants=("models that share GPUs",),
+)
+def horus(
+    limit: Amount = 1.0,
+    exceed: bool = True,
+    distance: Amount = 0.1,
+    shortest: bool = False,
+    share: COMPANY = 2,
+    skip: bool = False,
+) -> Policy:
+    """As `yeung`, and where no GPUs are empty either, `exceed` lets a job go where the predicted
+    use exceeds `limit` least.
+
+    Every node beyond the first over which the jobs there are spread counts as `distance` more use.
+    `shortest`: the shortest expected job goes first.
+    """
+    place = Packed(score=SumOfUse(), bound=limit, together=share, spread=distance, beyond=exceed)
+    order = SHORTEST if shortest else FIRST_COME
+    return QueuePolicy("horus", order, _walk(skip), place=place)
+
+
+@recipe(
+    Paper(
+        "Lucid: A Non-intrusive, Scalable and Interpretable Scheduler for Deep Learning Training"
+        " Jobs",
+        "Hu et al.",
+        "ASPLOS",
+        2023,
+        "JCT",
+    ),
+    needs="durations, throughputs",
+    reconstructed="what the profiler measures is what the oracle knows of the model; whole nodes"
+    " are the partition, which stays as large; the forecast of the load is yesterday's"
+    f" curve at today's level; no tuner. {PACKED}",
+    wants=("models that share GPUs",),
+)
+def lucid(limit: Period = 200 * SECOND, partition: Part = 0.05, busy: Part = 0.8) -> Policy:
+    """New jobs run for at most `limit` on a part of the nodes, where many end; the others go by
+    estimated run time x GPUs, and in pairs while the forecast load is high.
+
+    A pair needs equal GPU counts (at most 8), memory that fits, sharing scores (tiny 0, medium 1,
+    jumbo 2) of at most 2 together, and the waiting job's estimated service at most twice the
+    other's. The load is high while `busy` of all GPUs are forecast to be asked for. Only profiling
+    is interrupted, and only jobs are profiled that save their state.
+
+    The first `partition` of all nodes, rounded up, is for profiling, unless that were all of them.
+    """
+    place = Partitioned(
+        score=SharingScore(), bound=JUMBO, together=2, empty_first=True, partition=partition
+    )
+    order = ByLine(formulas=(service,), place=place)
+    return Lucid(name="lucid", order=order, walk=Walk.SKIP, place=place, limit=limit, busy=busy)

@@ -1,0 +1,54 @@
+"""What harm jobs are predicted to do to each other on the same GPUs: Co-scheML's slow-downs, and
+the sums of use of Yeung and Horus."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ganger.core.profiles import Profile
+from ganger.core.view import View
+from ganger.estimate.gpu_use import gpu_use, predicted_memory
+from ganger.estimate.slowdown import Slowdowns
+
+
+class ByGraph:
+    """A score that knows of memory what graphs tell."""
+
+    def memory(self, profile: Profile) -> int:
+        """By its graph."""
+        return predicted_memory(profile.graph) if profile.graph is not None else 0
+
+
+class LongestSlowdown(ByGraph):
+    """The largest factor by which a step of any of them takes longer beside the others: beside
+    several, the product of what each does."""
+
+    def knows(self, view: View, profile: Profile, gpus: int) -> bool:
+        """Whether its use of the GPU, or its speed beside some other, is known."""
+        return profile.shares
+
+    def of(self, view: View, models: Sequence[str], gpu_type: str, gpus: int) -> float:
+        """By measured pairs and a random forest (`estimate/slowdown`)."""
+        pairs = view.cached(Slowdowns)
+        every = [
+            math.prod(
+                pairs.of(view, model, other, gpu_type, gpus)
+                for j, other in enumerate(models)
+                if j != i
+            )
+            for i, model in enumerate(models)
+        ]
+        return math.nan if any(map(math.isnan, every)) else max(every)
+
+
+class SumOfUse(ByGraph):
+    """The sum of the shares of a GPU's time that they use alone; 1 is all of it."""
+
+    def knows(self, view: View, profile: Profile, gpus: int) -> bool:
+        """Whether the use of the GPU is stated or can be predicted."""
+        return not math.isnan(gpu_use(profile, gpus))
+
+    def of(self, view: View, models: Sequence[str], gpu_type: str, gpus: int) -> float:
+        """By the graph, as stated, or by stages (`estimate/gpu_use`)."""
+        return math.fsum(gpu_use(view.oracle.profile(model), gpus) for model in models)
