@@ -178,6 +178,7 @@ CATALOGUE: dict[str, str] = {
         ("yarn-cs", "helios", "helios-ces", "philly", "ffdl", "ali-mlaas"), _T + "production"
     ),
     **dict.fromkeys(("gandiva", "muri-s", "muri-l"), _T + "sharing.recipes"),
+    **dict.fromkeys(("antman", "tgs", "kubeshare"), _T + "sharing.recipes"),
     **dict.fromkeys(("allox", "dorm"), _T + "programmes.recipes"),
     **dict.fromkeys(("genie", "chronus"), _T + "deadlines.recipes"),
 }
