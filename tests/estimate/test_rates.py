@@ -43,7 +43,7 @@ def test_what_jobs_with_requests_and_limits_get(
 @given(TENANTS)
 def test_time_is_neither_lost_nor_made_and_no_request_is_broken(tenants: list[Tenant]) -> None:
     found = divide(tenants)
-    most, floors = [each.most for each in tenants], [min(t.request, t.most) for t in tenants]
+    most, floors = [each.cap for each in tenants], [min(t.request, t.cap) for t in tenants]
     assert sum(found) == pytest.approx(min(sum(most), 1.0))
     assert all(0.0 <= part <= top + 1e-12 for part, top in zip(found, most, strict=True))
     if sum(floors) <= 1.0:

@@ -1,4 +1,4 @@
-"""Who gets how much of a GPU's time where each job on it has a request and a limit, and what rate
+"""How a GPU's time is divided where each job on it has a request and a limit, and what rate
 controllers make of that. Parts are of the device's time: 1 is all of it.
 
 The simulator takes what is true from here, and recipes what they believe.
@@ -37,21 +37,21 @@ class Tenant(NamedTuple):
     limit: float = 1.0
 
     @property
-    def most(self) -> float:
+    def cap(self) -> float:
         """What it takes where there is enough."""
         return min(self.demand, self.limit)
 
 
 def divide(tenants: Sequence[Tenant]) -> tuple[float, ...]:
-    """The part of each: what it requests and can use, and of the rest as much as brings those who
-    have least to one level. Requests of more than the whole device count in proportion."""
-    floors = [min(each.request, each.most) for each in tenants]
+    """The part of each: what it requests and can use, and of the rest as much as brings those
+    with the least to one level. Requests of more than the whole device count in proportion."""
+    floors = [min(each.request, each.cap) for each in tenants]
     asked = sum(floors)
     if asked >= 1.0:
         return tuple(floor / asked for floor in floors)
-    if sum(each.most for each in tenants) <= 1.0:
-        return tuple(each.most for each in tenants)
-    tops = [each.most for each in tenants]
+    if sum(each.cap for each in tenants) <= 1.0:
+        return tuple(each.cap for each in tenants)
+    tops = [each.cap for each in tenants]
 
     def at(level: float) -> list[float]:
         return [min(max(level, f), t) for f, t in zip(floors, tops, strict=True)]

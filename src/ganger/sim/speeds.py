@@ -24,7 +24,7 @@ _SETTLED = -1
 _Device = tuple[int, int]
 """Node, and number in it."""
 _OnDevices = tuple[tuple[_Device, tuple[Guest, ...]], ...]
-"""Who is on the devices of a job, itself included; of devices with the same company the first."""
+"""The jobs on the devices of a job, itself included; of devices with the same company the first."""
 
 
 class Speeds:
@@ -50,7 +50,7 @@ class Speeds:
         self._had: dict[int, float] = {}
         """By job with terms: the part of a device that it has at last."""
         self._divided: dict[_Device, tuple[tuple[Guest, ...], dict[int, tuple[Has, Has]]]] = {}
-        """By device: who was on it, and by job the part of its time and the factor on its speed."""
+        """By device: the jobs on it, and by job the part of its time and the factor on its speed."""
         self._ahead: dict[int, Terms] = {}
         """The terms that a plan gives, by job, from before it is carried out."""
         self.awaited: set[int] = set()
@@ -200,11 +200,11 @@ class Speeds:
         company = self._on_devices(job)
         if company != self._company.get(job):
             self._company[job] = company
-            found = [self._division(device, guests)[job] for device, guests in company]
-            first = min(factor.now for _, factor in found)
-            then = min(factor.then for _, factor in found)
-            lasts = max(factor.lasts for _, factor in found)
-            self._had[job] = min(part.then for part, _ in found)
+            divided = [self._division(device, guests)[job] for device, guests in company]
+            first = min(factor.now for _, factor in divided)
+            then = min(factor.then for _, factor in divided)
+            lasts = max(factor.lasts for _, factor in divided)
+            self._had[job] = min(part.then for part, _ in divided)
             began = attempts.began[job]
             begins = max(now, began) if began < NEVER else now
             at = begins + math.ceil(lasts * SECOND) if first != then else 0
@@ -215,17 +215,17 @@ class Speeds:
         return first if now < at else then
 
     def _on_devices(self, job: int) -> _OnDevices:
-        """Who is on the devices of the job. A search is not: its trials compute there."""
+        """The jobs on the devices of the job. A search is not: its trials compute there."""
         held, kind = self._attempts.where, self._attempts.declared.kind
         near = [each for each in self.neighbours(job) if kind[each] != _TUNE]
         near = sorted([job, *near])
-        found: dict[tuple[Guest, ...], _Device] = {}
+        divided: dict[tuple[Guest, ...], _Device] = {}
         guests = [(self._guest(each), _masks(held[each])) for each in near]
         for node, devices in _masks(held[job]).items():
             for device in members(devices):
-                there = [each for each, mask in guests if mask.get(node, 0) >> device & 1]
-                found.setdefault(tuple(there), (node, device))
-        return tuple((device, there) for there, device in found.items())
+                near_by = [each for each, mask in guests if mask.get(node, 0) >> device & 1]
+                divided.setdefault(tuple(near_by), (node, device))
+        return tuple((device, company) for company, device in divided.items())
 
     def _guest(self, job: int) -> Guest:
         """The job as one on a device."""
@@ -244,12 +244,12 @@ class Speeds:
             nodes = self._physics.nodes
             size = nodes.type_specs[nodes.gpu_type[device[0]]].memory
             with_parts = [each._replace(had=self._had.get(each.job, 0.0)) for each in guests]
-            found, moved = tenancy.parts(with_parts), tenancy.on_host(guests, size)
+            divided, moved = tenancy.parts(with_parts), tenancy.on_host(guests, size)
             factors = {
-                each.job: tenancy.speed(each, found[each.job], moved.get(each.job, 0.0))
+                each.job: tenancy.speed(each, divided[each.job], moved.get(each.job, 0.0))
                 for each in guests
             }
-            known = guests, {job: (found[job], factors[job]) for job in found}
+            known = guests, {job: (divided[job], factors[job]) for job in divided}
             self._divided[device] = known
         return known[1]
 

@@ -56,7 +56,7 @@ class Guest(NamedTuple):
 
     @property
     def tenant(self) -> Tenant:
-        """As one among whom the time is divided."""
+        """As one between which the time is divided."""
         if self.terms is None:
             return Tenant(min(self.demand, self.asked), self.asked)
         return Tenant(self.demand, self.terms.request, self.terms.limit)
@@ -73,24 +73,26 @@ class Has(NamedTuple):
 def parts(guests: Sequence[Guest]) -> dict[int, Has]:
     """What each has of the time of the device, by job."""
     divided = divide([guest.tenant for guest in guests])
-    found = {guest.job: Has(part, 0.0, part) for guest, part in zip(guests, divided, strict=True)}
+    divisions = {
+        guest.job: Has(part, 0.0, part) for guest, part in zip(guests, divided, strict=True)
+    }
     firm = [guest for guest in guests if guest.tenant.request > 0.0]
     for guest in guests:
         terms = guest.terms
         if terms is None or terms.request > 0.0:
             continue
         if terms.control == STEP_TIME and firm:
-            then = found[guest.job].then
-            found[guest.job] = Has(then / 2.0, terms.settle_s, then)
+            then = divisions[guest.job].then
+            divisions[guest.job] = Has(then / 2.0, terms.settle_s, then)
         elif terms.control == ARRIVAL_RATE and len(guests) - len(firm) == 1:
-            alone = sum(each.tenant.most for each in firm)
+            alone = sum(each.tenant.cap for each in firm)
             ramp = settling(min(alone, 1.0), guest.demand, round(guest.had, 3) or FIRST)
             lasts = ramp.periods * terms.settle_s
-            found[guest.job] = Has(ramp.before[1], lasts, ramp.after[1])
+            divisions[guest.job] = Has(ramp.before[1], lasts, ramp.after[1])
             for each in firm:
-                kept = each.tenant.most / alone
-                found[each.job] = Has(ramp.before[0] * kept, lasts, ramp.after[0] * kept)
-    return found
+                kept = each.tenant.cap / alone
+                divisions[each.job] = Has(ramp.before[0] * kept, lasts, ramp.after[0] * kept)
+    return divisions
 
 
 def on_host(guests: Sequence[Guest], size: int) -> dict[int, float]:
@@ -98,11 +100,11 @@ def on_host(guests: Sequence[Guest], size: int) -> dict[int, float]:
     keep theirs, the others lose, the last first. Raises BadInput where a job would lose memory that
     cannot be moved."""
     late = [guest for guest in guests if guest.terms is not None and not guest.terms.request]
-    left = size - sum(guest.memory.peak for guest in guests if guest not in late)
+    free = size - sum(guest.memory.peak for guest in guests if guest not in late)
     moved: dict[int, float] = {}
     for guest in late:
-        lacks = guest.memory.peak - max(left, 0.0)
-        left -= guest.memory.peak
+        lacks = guest.memory.peak - max(free, 0.0)
+        free -= guest.memory.peak
         if lacks > 0.0:
             moved[guest.job] = lacks
             if not guest.memory.iteration:

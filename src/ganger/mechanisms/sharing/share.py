@@ -42,13 +42,13 @@ class Parts(Place):
         return None
 
     def ranked(
-        self, view: View, ledger: Ledger, job: int, cell: Cell, there: OnDevices
+        self, view: View, ledger: Ledger, job: int, cell: Cell, in_use: OnDevices
     ) -> list[tuple[tuple[int, int], list[Part]]]:
         """The devices of the cell that the job may use, the one to try first first, each with what
         is in use there: shared ones, the fullest first, then free ones."""
-        shared, free = devices_of(ledger, cell, view.draft.shape(job), there)
-        shared.sort(key=lambda key: (-sum(part.compute for part in there[key]), key))
-        return [(key, there.get(key, [])) for key in shared + free]
+        shared, free = devices_of(ledger, cell, view.draft.shape(job), in_use)
+        shared.sort(key=lambda key: (-sum(part.compute for part in in_use[key]), key))
+        return [(key, in_use.get(key, [])) for key in shared + free]
 
     def _in_cell(
         self,
@@ -63,6 +63,8 @@ class Parts(Place):
         masks: dict[int, int] = {}
         for (node, device), used in ranked:
             room = _host_room(ledger, node, needs) - masks.get(node, 0).bit_count()
+            if not _has_room(ledger, node, device, part, memory):
+                continue
             if room > 0 and may_share(self.mode, [*used, part], cell.gpu_type, memory):
                 masks[node] = masks.get(node, 0) | 1 << device
                 left -= 1
@@ -115,7 +117,7 @@ def _parts(ledger: Ledger) -> OnDevices:
 
 
 def devices_of(
-    ledger: Ledger, cell: Cell, shape: Shape, there: OnDevices
+    ledger: Ledger, cell: Cell, shape: Shape, in_use: OnDevices
 ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """The devices of the cell that a job of `shape` may use: those that are shared, and, in order
     of number, those that are free."""
@@ -125,9 +127,18 @@ def devices_of(
         for node in cell.nodes
         if ledger.up[node] and set(shape.labels) <= set(nodes.label_sets[nodes.labels[node]])
     }
-    shared = [key for key in there if key[0] in able]
+    shared = [key for key in in_use if key[0] in able]
     free = [(node, device) for node in sorted(able) for device in members(ledger.free_mask[node])]
     return shared, free
+
+
+def _has_room(ledger: Ledger, node: int, device: int, part: Part, memory: int) -> bool:
+    """Whether the books have room on the device: under another recipe its jobs may hold more of it
+    than they ask for, or sleep there."""
+    if ledger.free_mask[node] >> device & 1:
+        return True
+    used, filled = ledger.shared[node].get(device, (WHOLE, 0))
+    return used + part.compute <= WHOLE and filled + part.memory <= memory
 
 
 def _host_room(ledger: Ledger, node: int, needs: Needs) -> int:

@@ -62,7 +62,7 @@ class Loads:
 
 
 class OnDevice:
-    """Who is on one device: of each job whether it is guaranteed, and its load."""
+    """The jobs on one device: of each whether it is guaranteed, and its load."""
 
     __slots__ = ("jobs",)
 
@@ -117,8 +117,8 @@ EMPTY: Final = Use(0.0, 0.0, 0.0, True, 0)
 
 
 class Classes:
-    """Which class each job that holds shares is of, and who is on which device: a cache, kept level
-    with the books. The class of a job is what it was told to request last."""
+    """Which class each job that holds shares is of, and which jobs each device has: a cache, kept
+    level with the books. The class of a job is the request of its last Tune."""
 
     def __init__(self) -> None:
         self.loads = Loads()
@@ -146,7 +146,7 @@ class Classes:
             before, self.drawn = self.drawn, {}
             for job in before:
                 if job in self.where:
-                    self.turn(view, job, firm=self._told(view, job))
+                    self.turn(view, job, firm=self._is_firm(view, job))
         self._seen = now
         gone, come = self._delta.changes(view.ledger)
         if gone or come:
@@ -155,9 +155,9 @@ class Classes:
             self._remove(job)
         for job, placement in come:
             if placement and placement[0].share:
-                self._add(view, job, placement, firm=self._told(view, job))
+                self._add(view, job, placement, firm=self._is_firm(view, job))
 
-    def _told(self, view: View, job: int) -> bool:
+    def _is_firm(self, view: View, job: int) -> bool:
         if job in self.drawn:
             return self.drawn[job]
         return view.knobs.get(job, {}).get("request", GUARANTEED) != OPPORTUNISTIC
@@ -178,9 +178,9 @@ class Classes:
         _, devices = self.where.pop(job, (True, ()))
         self._loose.discard(job)
         for device in devices:
-            there = self.on[device].jobs
-            del there[job]
-            if not there:
+            guests = self.on[device].jobs
+            del guests[job]
+            if not guests:
                 del self.on[device]
         self._dirty.update(devices)
 
@@ -189,11 +189,11 @@ class Classes:
         for device in self._dirty:
             self.open.pop(device, None)
             self.joinable.pop(device, None)
-            there = self.on.get(device)
-            if there is None:
+            guests = self.on.get(device)
+            if guests is None:
                 continue
-            use = there.summary()
-            if not there.guaranteed:
+            use = guests.summary()
+            if not guests.guaranteed:
                 self.open[device] = use
             if joinable(use):
                 self.joinable[device] = use
@@ -204,8 +204,8 @@ class Classes:
         _, devices = self.where[job]
         self._class(job, firm, devices)
         for device in devices:
-            there = self.on[device].jobs
-            there[job] = firm, there[job][1]
+            guests = self.on[device].jobs
+            guests[job] = firm, guests[job][1]
         self._dirty.update(devices)
         self._used = None
 
@@ -283,18 +283,20 @@ class GuaranteedFirst(Place):
         if self.within_quota(view, job):
             need = gpus or view.at.gpus[job]
             free = sum(cell.free for cell in cells) >= need
-            found = super().find(view, ledger, job, cells, gpus) if free else None
-            if found is not None and load is None:
-                return found
-            found = found or (load and self._over_opportunists(view, ledger, job, cells, load))
-            if found is not None:
+            placement = super().find(view, ledger, job, cells, gpus) if free else None
+            if placement is not None and load is None:
+                return placement
+            placement = placement or (
+                load and self._over_opportunists(view, ledger, job, cells, load)
+            )
+            if placement is not None:
                 known.drawn[job] = True
-                return with_share(found, self.share)
-        found = load and self._beside(view, ledger, job, cells, load)
-        if found is None:
+                return with_share(placement, self.share)
+        placement = load and self._beside(view, ledger, job, cells, load)
+        if placement is None:
             return None
         known.drawn[job] = False
-        return with_share(found, self.share)
+        return with_share(placement, self.share)
 
     def _over_opportunists(
         self, view: View, ledger: Ledger, job: int, cells: list[Cell], load: Load
@@ -307,22 +309,22 @@ class GuaranteedFirst(Place):
             size = _memory_of(ledger, cell)
             masks = _free(ledger, cell)
             for (node, device), use in known.open.items():
-                if ledger.cell_of[node] is not cell or not ledger.up[node]:
+                if not self._has_room(ledger, cell, node, device):
                     continue
                 if use.has_memory(load.memory, size, firm=True):
                     masks[node] = masks.get(node, 0) | 1 << device
             rooms = sorted((mask.bit_count(), node) for node, mask in masks.items() if mask)
-            one = next(((count, node) for count, node in rooms if count >= need), None)
-            if one is not None and shape.locality != Locality.ISLAND:
-                return (Slot(one[1], _lowest(masks[one[1]], need), need),)
+            whole = next(((count, node) for count, node in rooms if count >= need), None)
+            if whole is not None and shape.locality != Locality.ISLAND:
+                return (Slot(whole[1], _lowest(masks[whole[1]], need), need),)
             if shape.locality != Locality.ANY or sum(count for count, _ in rooms) < need:
                 continue
-            slots, left = list[Slot](), need
+            slots, missing = list[Slot](), need
             for count, node in sorted(rooms, key=lambda room: (-room[0], room[1])):
-                part = min(count, left)
+                part = min(count, missing)
                 slots.append(Slot(node, _lowest(masks[node], part), part))
-                left -= part
-                if not left:
+                missing -= part
+                if not missing:
                     return tuple(slots)
         return None
 
@@ -339,7 +341,7 @@ class GuaranteedFirst(Place):
                 node: [(0.0, device) for device in members(mask)] for node, mask in free.items()
             }
             for (node, device), use in known.joinable.items():
-                if ledger.cell_of[node] is not cell or not ledger.up[node]:
+                if not self._has_room(ledger, cell, node, device):
                     continue
                 if use.has_memory(load.memory, size, firm=False):
                     able.setdefault(node, []).append((use.busy, device))
@@ -353,6 +355,12 @@ class GuaranteedFirst(Place):
         if best is None:
             return None
         return (Slot(best[1], sum(1 << device for device in best[2]), need),)
+
+    def _has_room(self, ledger: Ledger, cell: Cell, node: int, device: int) -> bool:
+        """Whether a shared device of the cell has a share left: under another recipe its jobs may
+        have got larger ones."""
+        used, _ = ledger.shared[node].get(device, (WHOLE, 0))
+        return ledger.cell_of[node] is cell and ledger.up[node] and used + self.share <= WHOLE
 
     def joinable(self, use: Use) -> bool:
         """Whether one more opportunistic job may be there, as far as its memory allows."""
@@ -382,8 +390,8 @@ def _lowest(mask: int, count: int) -> int:
 
 @dataclass(frozen=True)
 class TwoClasses:
-    """First come, first served, past those for whom there is no place; who gets one as `place`
-    says. With `promotes` an opportunistic job becomes guaranteed where it is as soon as its
+    """First come, first served, past those for which there is no place, by
+    `place`. With `promotes` an opportunistic job becomes guaranteed where it is as soon as its
     tenant's quota allows that and no guaranteed job is on its GPUs. `control` cuts the rate of
     opportunistic jobs; `settle_s` is what it takes (see `sim.tenancy`)."""
 
@@ -395,7 +403,7 @@ class TwoClasses:
     promotes: bool
 
     def decide(self, view: View, memory: None) -> tuple[Plan, None]:
-        """Who becomes guaranteed, who starts, and on what terms."""
+        """Which jobs become guaranteed, which start, and on what terms."""
         known = view.cached(Classes)
         known.look(view)
         turned = self._promote(view, known) if self.promotes else []

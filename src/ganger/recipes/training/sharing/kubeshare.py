@@ -36,17 +36,17 @@ class ByScore(Parts):
         return int(view.jobs.priority[job] > 0)
 
     def ranked(
-        self, view: View, ledger: Ledger, job: int, cell: Cell, there: OnDevices
+        self, view: View, ledger: Ledger, job: int, cell: Cell, in_use: OnDevices
     ) -> list[tuple[tuple[int, int], list[Part]]]:
         """By the score of the job's class."""
-        shared, free = devices_of(ledger, cell, view.draft.shape(job), there)
-        used = {key: sum(part.compute for part in there[key]) for key in shared}
+        shared, free = devices_of(ledger, cell, view.draft.shape(job), in_use)
+        used = {key: sum(part.compute for part in in_use[key]) for key in shared}
         if self.kind(view, job):
             order = free + sorted(shared, key=lambda key: (used[key], key))
         else:
             order = sorted(shared, key=lambda key: (-used[key], key))
             order += sorted(free, key=lambda key: (ledger.free_count[key[0]], key))
-        return [(key, there.get(key, [])) for key in order]
+        return [(key, in_use.get(key, [])) for key in order]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Tokens:
         return self.inner.name
 
     def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
-        """The inner plan, and the terms of those who start."""
+        """The inner plan, and the terms of the jobs that start."""
         plan, memory = self.inner.decide(view, memory)
         for start in [action for action in plan.actions if isinstance(action, Start)]:
             request = -largest_request(view, start.job) / WHOLE

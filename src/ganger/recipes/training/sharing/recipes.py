@@ -212,13 +212,13 @@ def kubeshare(limit: Busy = 1.0, walk: Walk = Walk.SKIP) -> Policy:
     """KubeShare: a job that requests a part of a GPU always gets that part of its time, and more,
     up to `limit`, while the others there leave it.
 
-    What is left goes to those who have least. That matters to models whose utilisation of `gpu` is
+    What is left goes to those with the least. That matters to models whose utilisation of `gpu` is
     stated: a job is as fast as its run time says with the part that it requests. Any other is taken
     to use what it requests. Requests and GPU memory of the jobs on a GPU add up to no more than
     there is.
 
     Jobs of a priority above 0 go first, and to the GPU that is requested least. Others go to the
-    one that is requested most, so that GPUs stay free for those who need whole ones.
+    one that is requested most, so that GPUs stay free for jobs that need whole ones.
     """
     order = By((priority_largest, submitted, largest_request))
     queue = QueuePolicy("kubeshare", order, walk, place=ByScore(mode=Sharing.TIME))
