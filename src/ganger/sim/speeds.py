@@ -50,7 +50,7 @@ class Speeds:
         self._had: dict[int, float] = {}
         """By job with terms: the part of a device that it has at last."""
         self._divided: dict[_Device, tuple[tuple[Guest, ...], dict[int, tuple[Has, Has]]]] = {}
-        """By device: the jobs on it, and by job the part of its time and the factor on its speed."""
+        """By device: the jobs on it, and the part of its time and the factor on speed of each."""
         self._ahead: dict[int, Terms] = {}
         """The terms that a plan gives, by job, from before it is carried out."""
         self.awaited: set[int] = set()
