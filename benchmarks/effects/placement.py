@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openb
 
 from effects.common import (
     DIRECTION,
@@ -68,6 +71,34 @@ def topology_aware() -> Effect:
         verdict((ours["best fit"], 1.3), (ours["first fit"], 1.3)),
         "the paper compares with packing and with first come; the emptiest node is one's own at"
         " this load, so nobody is disturbed there, at the price of room for larger gangs",
+    )
+
+
+@effect
+def fgd() -> Effect | None:
+    """GPUs that stay unallocated when openb is filled, against packing."""
+    if "GANGER_TRACES" not in os.environ:
+        return None
+    folder = Path(os.environ["GANGER_TRACES"]) / openb.FOLDER
+
+    def measure(seed: int) -> dict[str, float]:
+        gpus = openb.nodes(folder).gpus
+        left = {
+            rule: gpus - openb.fill(folder, "default", rule, seed).allocated[-1]
+            for rule in openb.RULES
+        }
+        own = left.pop("fgd")
+        return {rule: each / own for rule, each in left.items()}
+
+    ours = mean(measure)
+    return Effect(
+        "fgd",
+        "openb, default list, 1,213 nodes filled by pods that ask for all of their GPUs; GPUs"
+        " unallocated under each rule over those under this one",
+        "up to 49 % fewer unallocated GPUs than packing",
+        ours,
+        verdict((ours["best fit"], 1.96), (ours["first fit"], 1.96)),
+        "all lists: benchmarks/openb.md",
     )
 
 

@@ -17,11 +17,11 @@ from ganger.core.state.names import Names
 from ganger.lab.origin import Origin
 from ganger.lab.report.serving import render, write_report
 from ganger.lab.serving import watching
-from ganger.lab.serving.bound import Bound
 from ganger.lab.serving.fleet import read_fleet
 from ganger.lab.serving.groups import best_of, grouped, headline, leading, remarks
 from ganger.lab.serving.run import Place, ServingRun, Setup, bound_of, serve
 from ganger.lab.serving.watching import Watched, Watching
+from ganger.lab.serving.yardsticks.bound import Bound
 from ganger.recipes.registry import make_router
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.models.reading import read_models

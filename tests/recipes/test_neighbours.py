@@ -26,6 +26,11 @@ LADDER = [job("low", 0, 5, priority=1), job("high", 0, 5, priority=2)]
 WIDE_AND_LONG = [job("gang", 0, 30, size=4), job("late", 10, 30, size=1)]
 
 
+def part(name: str, at: float, thousandths: int) -> Work:
+    """A job that takes a part of one GPU for 9 s."""
+    return job(name, at, 9, shape=Shape((Role(needs=Needs(share=thousandths)),)))
+
+
 @pytest.mark.parametrize(
     ("one", "other", "works", "on", "ends"),
     [
@@ -44,6 +49,14 @@ WIDE_AND_LONG = [job("gang", 0, 30, size=4), job("late", 10, 30, size=1)]
             FOUR,
             ([10, 15, 20], [10, 15, 7]),
             id="easy backfilling fills the gap",
+        ),
+        pytest.param(
+            "fifo",
+            "fgd",
+            [part("a", 0, 500), part("b", 1, 300), part("c", 2, 200), job("whole", 3, 9)],
+            cluster(1, 2),
+            ([9, 10, 11, 12], [9, 10, 11, 18]),
+            id="fgd keeps room for halves, not for a whole GPU",
         ),
         pytest.param("sjf", "srtf", SHORT_LATE, ONE, ([10, 13], [13, 5]), id="only srtf preempts"),
         pytest.param(

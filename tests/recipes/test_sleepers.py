@@ -14,12 +14,15 @@ import pytest
 
 from ganger.core.events import AnyEvent, Command, NodeCommand, Withheld
 from ganger.core.kernel import Kernel
-from ganger.core.spec import ClusterSpec, GpuType, Needs, NodeSpec, Role, Shape
+from ganger.core.spec import ClusterSpec, GpuType, Needs, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Phase
-from ganger.core.state.snapshot import Snapshot, capture, restore
-from ganger.core.units import MINUTE
+from ganger.core.state.snapshot import Snapshot, capture, forget, restore
+from ganger.core.units import MINUTE, SECOND, WHOLE
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulation import Setup
 from ganger.recipes import registry
+from ganger.recipes.registry import PLANES
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from recipes.test_orders import Ordered
@@ -31,8 +34,9 @@ CLUSTER = ClusterSpec((NODES,), (GpuType("A", memory=16_000),))
 VERBS = ("suspend",) * 6 + ("resume",) * 6 + ("requeue",) * 2 + ("cancel", "hold", "release")
 
 
-def works(dice: random.Random) -> list[Work]:
-    """Some that do not say what memory they need, some that need CPUs, some that take a part."""
+def works(dice: random.Random, *, elastic: bool = False) -> list[Work]:
+    """Some that do not say what memory they need, some that need CPUs, some that take a part. If
+    `elastic`, those that take whole GPUs may have more or fewer."""
     found: list[Work] = []
     for number in range(JOBS):
         kind = dice.random()
@@ -46,7 +50,16 @@ def works(dice: random.Random) -> list[Work]:
             needs = Needs(share=share, gpu_memory=dice.choice([1000, 5000]))
         else:
             needs = Needs(gpu_memory=dice.choice([2000, 4000]))
-        shape = Shape((Role(size=dice.choice([1, 1, 2, 3]), needs=needs),))
+        size = dice.choice([1, 1, 2, 3])
+        role = Role(size=size, needs=needs)
+        if elastic and needs.share == WHOLE:
+            role = Role(
+                size=size,
+                least=dice.choice([0, 1]),
+                most=size + dice.choice([0, 2, 4]),
+                needs=needs,
+            )
+        shape = Shape((role,))
         begins, lasts = dice.randint(0, 3000), dice.randint(300, 4000)
         found.append(job(f"j{number}", begins, lasts, shape=shape))
     return found
@@ -70,15 +83,11 @@ def orders(dice: random.Random) -> list[tuple[int, AnyEvent]]:
     return told + [(last + at, event) for at, event in enumerate(lifted)]
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(
-    "recipe",
-    ["fifo", "srtf", "las(quantum=5m)", "priority", "synergy", "gandiva(quantum=5m)",
-     "gavel(every=4m,whole_steps=yes,barrier=yes)"],
-)  # fmt: skip
-def test_whoever_sleeps_wakes_and_all_jobs_end(recipe: str, seed: int) -> None:
+def lived(recipe: str, seed: int, *, elastic: bool = False) -> None:
+    """Let `recipe` live through the days of `seed`, on which somebody sleeps; in the end all jobs
+    are over."""
     dice = random.Random(seed)
-    trace, nodes = trace_of(works(dice)), Nodes(CLUSTER)
+    trace, nodes = trace_of(works(dice, elastic=elastic)), Nodes(CLUSTER)
     simulator = Simulator(trace.declared, trace.duration, Physics(nodes), ())
     engine: Any = Ordered(simulator, orders(dice))
     kernel = Kernel(nodes, trace.declared, registry.make(recipe), seed=1, validate=True)
@@ -93,3 +102,68 @@ def test_whoever_sleeps_wakes_and_all_jobs_end(recipe: str, seed: int) -> None:
     assert slept
     assert set(kernel.jobs.phase[:JOBS].tolist()) <= {Phase.FINISHED, Phase.CANCELLED}
     assert kernel.ledger.free == kernel.ledger.total == 6
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "recipe",
+    ["fifo", "srtf", "las(quantum=5m)", "priority", "synergy", "gandiva(quantum=5m)",
+     "gavel(every=4m,whole_steps=yes,barrier=yes)"],
+)  # fmt: skip
+def test_whoever_sleeps_wakes_and_all_jobs_end(recipe: str, seed: int) -> None:
+    lived(recipe, seed)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "seed"),
+    [("ali-mlaas", 10), ("space-sharing", 10), ("pollux", 5), ("afs", 1), ("ones", 1), ("sia", 1)],
+)
+def test_elastic_jobs_and_parts_of_gpus_beside_sleepers(recipe: str, seed: int) -> None:
+    lived(recipe, seed, elastic=True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(20, 24))
+@pytest.mark.parametrize("recipe", PLANES["training"])
+def test_sleepers_under_every_recipe(recipe: str, seed: int) -> None:
+    lived(recipe, seed, elastic=True)
+
+
+def one(name: str, at: int, lasts: int, kind: str, *, memory: int = 0, **more: Any) -> Work:
+    """A job on GPUs of one type."""
+    role = Role(size=more.pop("size", 1), needs=Needs(gpu_memory=memory))
+    return job(name, at, lasts, shape=Shape((role,), gpu_types=(kind,)), **more)
+
+
+SIZING = ["afs", "ones", "smd", "elan", "edl", "dragon", "dorm", "sia", "pollux", "optimus"]
+
+
+@pytest.mark.parametrize("recipe", SIZING)
+def test_a_job_over_a_sleeper_makes_way_for_nobody_who_could_not_be_there(recipe: str) -> None:
+    """On the only GPU of type A a job sleeps and another computes. A shorter one, which does not
+    say what memory it takes, could not have that GPU if the other stopped, and neither could a
+    pair on the GPUs of type B."""
+    nodes = NodeSpec(count=1, gpus=1, gpu_type="A"), NodeSpec(count=1, gpus=2, gpu_type="B")
+    spec = ClusterSpec(nodes, (GpuType("A", memory=16_000), GpuType("B", memory=16_000)))
+    trace = trace_of(
+        [
+            one("fixed", 0, 3000, "B", on_preempt=OnPreempt.NEVER),
+            one("sleeper", 1, 500, "A", memory=8000),
+            one("above", 100, 900, "A", memory=4000),
+            one("pair", 200, 50, "B", size=2),
+            one("short", 200, 400, "A"),
+        ]
+    )
+    physics = Physics(Nodes(spec))
+    told = [(60 * SECOND, Command(1, "suspend", 0.0)), (3000 * SECOND, Command(1, "resume", 0.0))]
+    engine: Any = Ordered(Simulator(trace.declared, trace.duration, physics, ()), list(told))
+    oracle = make_oracle(trace, physics, Setup(seed=1))
+    first = Kernel(Nodes(spec), trace.declared, registry.make("fifo"), oracle=oracle, validate=True)
+    first.run(engine, 150 * SECOND)
+    kept = forget(capture(first))
+    assert [first.jobs.phase[job] for job in (1, 2)] == [Phase.SUSPENDED, Phase.RUNNING]
+    kernel = restore(kept, Nodes(spec), registry.make(recipe), oracle=oracle, validate=True)
+    kernel.run(engine, 6000 * SECOND)
+    assert kernel.jobs.preemptions[2] == 0
+    assert kernel.jobs.since[2] == 1000 * SECOND
+    assert set(kernel.jobs.phase[:5].tolist()) == {Phase.FINISHED}

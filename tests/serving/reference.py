@@ -25,7 +25,7 @@ from ganger.core.serving.verbs import (
     Wait,
 )
 from ganger.core.serving.world import Known, Lane, Pipeline, Store, World
-from ganger.lab.serving.future import Future
+from ganger.lab.serving.yardsticks.future import Future
 from ganger.sim.requests.physics import Physics
 from serving.rig import Asked, Ran, columns
 from serving.talk import Talk, whole

@@ -21,7 +21,7 @@ from ganger.core.serving.world import (
     World,
 )
 from ganger.core.units import NEVER
-from ganger.lab.serving.future import Future
+from ganger.lab.serving.yardsticks.future import Future
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import KEEP, Plane

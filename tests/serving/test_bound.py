@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.serving.world import Known, Lane
-from ganger.lab.serving.bound import Bound, Rates, bounded
+from ganger.lab.serving.yardsticks.bound import Bound, bounded
+from ganger.lab.serving.yardsticks.rates import Rates
 from ganger.recipes.registry import make_router
 from serving.rig import CODES, MS, Asked, affine, columns, lanes, model, play, table
 
@@ -186,3 +187,31 @@ def test_it_is_near_the_optimum_of_one_model_where_batches_fill() -> None:
     asked = [Asked(8 * (at // 6), 0, 24) for at in range(300)]
     best = optimum_in_order(1, asked)
     assert best <= bound(ONE, 1, asked).in_time <= 1.05 * best
+
+
+def test_of_two_types_only_as_many_run_as_may_and_the_faster_are_best() -> None:
+    """Three quick devices and three slow ones, of which two run: as two quick ones, however it is
+    found."""
+    models = [
+        Known("m", {("quick", 1.0): table(2), ("slow", 1.0): table(8)}),
+        Known("n", {("quick", 1.0): table(4), ("slow", 1.0): table(5)}),
+    ]
+    asked = [Asked(at * 0.1, 0, 40) for at in range(600)]
+    alone = bounded(iter([columns(asked)]), Rates(models, [("quick", 2)], [(0,), (1,)]))
+    types = [("slow", 3), ("quick", 3)]
+    rates = Rates(models, types, [(0,), (1,)], at_once=2)
+    assert bounded(iter([columns(asked)]), rates).in_time == pytest.approx(alone.in_time)
+    coarse = bounded(iter([columns(asked)]), rates, coarse=True)
+    assert alone.in_time - 1e-6 <= coarse.in_time < 1.05 * alone.in_time
+    mixed = [*asked, *(Asked(at, 1, 40) for at in range(20))]
+    few = bounded(iter([columns(mixed)]), rates).in_time
+    every = bounded(iter([columns(mixed)]), Rates(models, types, [(0,), (1,)])).in_time
+    assert alone.in_time - 1e-6 <= few < 0.6 * every
+
+
+def test_no_device_runs_before_it_is_there() -> None:
+    """Of 20 at once, 5 ms each, those in the last 40 of 100 ms."""
+    models = [model("m", table(5))]
+    rates = Rates(models, [("gpu", 1)], [(0,)])
+    rows = columns([Asked(0, 0, 100)] * 20)
+    assert bounded(iter([rows]), rates, begins=60 * MS).in_time == pytest.approx(8)

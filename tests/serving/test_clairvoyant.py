@@ -8,8 +8,8 @@ import pytest
 
 from ganger.core.serving.world import World
 from ganger.lab.serving.fleet import Fleet
-from ganger.lab.serving.future import Future
 from ganger.lab.serving.run import Setup, bound_of, serve
+from ganger.lab.serving.yardsticks.future import Ahead, Future
 from ganger.recipes.registry import find, make_router
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
@@ -17,7 +17,7 @@ from ganger.workloads.models.reading import read_models
 from ganger.workloads.requests.columns import Requests
 from ganger.workloads.requests.processes import constant
 from ganger.workloads.requests.synthetic import Mix, generated
-from serving.rig import MS, Asked, Seen, columns, lanes, model, table
+from serving.rig import MS, Asked, Seen, columns, lanes, model, play, speaker, table
 
 MODELS = Path(__file__).parents[2] / "examples" / "serving" / "models.toml"
 KNOWN = [model("m", table(10, 11, 12, 13))]
@@ -69,3 +69,47 @@ def test_it_lies_between_what_can_be_deployed_and_the_bound(rate: float) -> None
     assert found <= bound.attainment
     assert found >= max(map(in_time, ("serve.triton", "clipper", "nanily", "clockwork")))
     assert find("serve.clairvoyant").needs == "future"
+
+
+TALKS = [Asked(at * 40, 0, 600, prompt=20, output=4 + at % 9) for at in range(120)]
+
+
+def spoken(recipe: str, asked: list[Asked]) -> Seen:
+    """One lane of a token model: a batch of two takes 12 ms a step."""
+    known = [speaker("m", prefill=(10, 1, 0), decode=((1e9, 10, 1, 0),))]
+    return play(make_router(recipe), known, lanes(1, cache=100), asked)
+
+
+def test_of_token_models_it_gives_up_what_can_never_be_in_time() -> None:
+    """A token model that is asked for three times what it can do."""
+    asked = [one._replace(at=one.at / 3) for one in TALKS]
+    seen = spoken("serve.clairvoyant", asked)
+    assert "it could not be answered in time" in seen.outcomes
+    good = [
+        sum(ended <= one.at + one.within and outcome == "answered"
+            for ended, one, outcome in zip(each.ended, asked, each.outcomes, strict=True))
+        for each in (seen, spoken("serve.continuous-batching", asked))
+    ]  # fmt: skip
+    assert good[0] > good[1]
+    assert spoken("serve.clairvoyant", TALKS[:3]).outcomes == ["answered"] * 3
+
+
+def test_where_steps_compete_the_shortest_or_the_most_urgent_goes_first() -> None:
+    asked = [Asked(0, 0, 5e3, prompt=9, output=9), Asked(1, 0, 5e3, prompt=9, output=9),
+             Asked(2, 0, 4e3, prompt=9, output=2)]  # fmt: skip
+    late = [asked[0], asked[1]._replace(within=900), asked[2]]
+    for order, rows, first in (("least", asked, 2), ("deadline", late, 1)):
+        ended = spoken(f"serve.clairvoyant(order={order},size=1)", rows).ended
+        assert ended[first] < ended[3 - first], order
+
+
+def test_ahead_of_what_comes_it_sees_as_far_as_it_looks() -> None:
+    world = World(KNOWN, lanes(1))
+    chunks = [columns([Asked(at)]) for at in range(10)]
+    ahead = Ahead(iter(chunks), 3 * MS, world)
+    for at, chunk in enumerate(ahead.handed()):
+        assert list(chunk["arrival"]) == [at * MS]
+        seen = ahead.count(0, at * MS, 100 * MS)
+        assert seen >= min(4, 10 - at)
+        assert seen < 10 or at == 0
+        assert list(ahead.next_of(0, at, 1)) == [at * MS]

@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 from ganger.cli.lab.recommend import recommend
 from ganger.cli.lab.serving.requests import requests
 from ganger.core.errors import BadInput
-from ganger.lab.serving import sweep
 from ganger.lab.serving.fleet import Fleet, read_fleet
 from ganger.lab.serving.run import Setup, serve
 from ganger.workloads.models.reading import read_models
@@ -139,7 +138,9 @@ def test_recipes_fleets_loads_and_seeds_are_compared_in_eighty_columns(tmp_path:
     assert max(map(len, shown.splitlines())) <= 80
     for words in ("T4:1", "T4:2", "clockwork", "100", "in time", "p99", "means over 2 seeds"):
         assert words in shown
-    assert shown.count("%") == 2 * 8
+    rows = [line for line in shown.splitlines() if "%" in line and "bound" not in line]
+    assert len(rows) == 8 + 4
+    assert sum(row.startswith("clairvoyant") for row in rows) == 4
     runs = good(
         tmp_path,
         "--fleet",
@@ -171,9 +172,7 @@ def test_the_most_that_any_recipe_could_have_in_time_is_said(tmp_path: Path) -> 
     assert nine["attainment"] == 1
 
 
-def test_beside_several_recipes_stands_one_that_knows_the_future(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_beside_the_recipes_stands_one_that_knows_the_future(tmp_path: Path) -> None:
     plain = MODELS.replace("bytes = 600_000_000\n", "")
     words = ("--fleet", "T4:1", "-r", "serve.triton,clockwork", "--slo", "50ms,1s", "--quiet")
     found = json.loads(call(tmp_path, *words, "--json", models=plain).stdout)
@@ -188,9 +187,15 @@ def test_beside_several_recipes_stands_one_that_knows_the_future(
     call(tmp_path, *words, "--report", str(out), models=plain)
     assert "serve.clairvoyant" in out.read_text()
     alone = json.loads(call(tmp_path, *words[:2], "--json", models=plain).stdout)
-    assert alone["clairvoyant"] == []
-    monkeypatch.setattr(sweep, "FORESEEN", 2)
-    assert json.loads(call(tmp_path, *words, "--json", models=plain).stdout)["clairvoyant"] == []
+    assert [run["recipe"] for run in alone["clairvoyant"]] == ["serve.clairvoyant"]
+    short = (*words[:2], "--no-yardsticks")
+    without = json.loads(call(tmp_path, *short, "--json", models=plain).stdout)
+    assert (without["clairvoyant"], without["bounds"]) == ([], [])
+    why = "The yardsticks were left out, as was asked for."
+    assert without["missing"] == [why]
+    assert why in call(tmp_path, *short, models=plain).stdout
+    call(tmp_path, *short, "--report", str(out), models=plain)
+    assert why in out.read_text()
 
 
 def test_every_figure_has_its_name(tmp_path: Path) -> None:

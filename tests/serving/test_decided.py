@@ -23,7 +23,7 @@ from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
 from ganger.core.serving.verbs import Do, Ended, News
 from ganger.core.serving.world import Lane, World
-from ganger.lab.serving.future import Future
+from ganger.lab.serving.yardsticks.future import Future
 from ganger.recipes.registry import make_router, recipes
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ganger.core.units import NEVER
-from ganger.lab.serving.future import Future
+from ganger.lab.serving.yardsticks.future import Future
 from serving.rig import MS, Asked, columns
 
 

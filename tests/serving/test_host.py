@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,13 @@ from ganger.core.serving.router import RETIRES, Router
 from ganger.core.serving.verbs import Do, Ended, Retire
 from ganger.core.serving.world import Known, Lane, Latencies, World
 from ganger.core.spec import JobSpec, Kind, Needs, Role, Shape
+from ganger.core.state.cluster import Nodes
 from ganger.core.state.names import Names
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.log import replay
 from ganger.lab.result import Run
-from ganger.lab.serving.future import Columns, Future
-from ganger.lab.serving.hosting import Traffic
+from ganger.lab.serving.hosting import Traffic, places_of
+from ganger.lab.serving.yardsticks.future import Ahead, Columns
 from ganger.lab.simulation import Setup, run_one
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.host import Requested, Requesting
@@ -338,14 +340,16 @@ def test_more_replicas_answer_more_in_time() -> None:
 def test_a_router_that_foresees_is_told_all_that_its_service_will_be_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told: list[Future] = []
+    counts: list[int] = []
+    handed = Ahead.handed
 
-    def keep(cls: type[Future], chunks: Iterator[Columns]) -> Future:
-        told.append(of(chunks))
-        return told[-1]
+    def keep(self: Ahead) -> Iterator[Columns]:
+        counts.append(0)
+        for chunk in handed(self):
+            counts[-1] = len(self.coming(0).rows)
+            yield chunk
 
-    of = Future.of
-    monkeypatch.setattr(Future, "of", classmethod(keep))
+    monkeypatch.setattr(Ahead, "handed", keep)
     few = generated(constant(2), seed=1, duration=200.0, mix=Mix(names=("bert",), slo=SECOND))
     run = run_one(
         load_trace(EXAMPLES / "trace.csv"),
@@ -354,7 +358,7 @@ def test_a_router_that_foresees_is_told_all_that_its_service_will_be_asked_for(
         Setup(traffic=Traffic(few, traffic(0).models, "serve.clairvoyant")),
     )
     asked = {run.services[name]["requests"] for name in ("web", "bert")}
-    assert {len(each.coming(0).rows) for each in told} == asked
+    assert {*counts} == asked
     assert max(asked) > 300
 
 
@@ -467,3 +471,36 @@ def test_a_share_on_which_a_model_was_not_measured_is_one_error() -> None:
     with pytest.raises(BadInput, match=r"not measured on 0\.5 of a T4") as refused:
         half("serve.no-batch", measured=False)
     assert "share = 0.5" in refused.value.mend
+
+
+def test_beside_a_service_stand_its_bound_and_what_the_future_would_be_worth() -> None:
+    """The same replicas at the same times under a router that knows what comes."""
+    few = replace(traffic(4), yardsticks=True)
+    plain, both = (
+        run_one(load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4"), "fifo",
+                Setup(traffic=replace(few, yardsticks=given)))
+        for given in (False, True)
+    )  # fmt: skip
+    assert "clairvoyant" not in plain.services["web"]
+    for name, figures in both.services.items():
+        for metric, value in plain.services[name].items():
+            assert figures[metric] == value, "what is beside it changes nothing"
+        foreseen = figures["clairvoyant"]
+        assert foreseen["requests"] == figures["requests"]
+        assert foreseen["needs"] == "future"
+        assert foreseen["attainment"] <= figures["attainment_bound"] + 0.01
+        assert 0 < foreseen["utilisation"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "places"),
+    [
+        (Shape(), {"T4": 8, "V100": 3}),
+        (Shape((Role(needs=Needs(gpus=2)),)), {"T4": 4, "V100": 1}),
+        (Shape((Role(needs=Needs(share=300)),)), {"T4": 24, "V100": 9}),
+        (Shape(gpu_types=("V100",)), {"V100": 3}),
+        (Shape(pool="far"), {}),
+    ],
+)
+def test_a_service_can_hold_what_its_shape_allows(shape: Shape, places: dict[str, int]) -> None:
+    assert places_of(shape, Nodes(load_cluster("2x4xT4+1x3xV100"))) == places

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ganger.core.serving.world import World
 from ganger.core.units import NEVER
-from ganger.lab.serving.future import Future
+from ganger.lab.serving.yardsticks.future import Future
 from ganger.recipes.registry import make_router, recipes
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.serving.world import World
-from ganger.lab.serving.bound import Bound, Rates, bounded
+from ganger.lab.serving.yardsticks.bound import Bound, bounded
+from ganger.lab.serving.yardsticks.rates import Rates
 from ganger.mechanisms.serving.batching import Preferred
 from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.dispatch import LeastLoaded

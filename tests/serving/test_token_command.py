@@ -121,11 +121,12 @@ def test_an_output_of_nothing_takes_a_step_and_has_no_further_token(tmp_path: Pa
         assert run["metrics"]["tpot_p50_seconds"] is None
 
 
-def test_models_that_run_elsewhere_take_no_memory_and_no_bound_is_made_up(tmp_path: Path) -> None:
+def test_models_that_run_elsewhere_take_no_memory(tmp_path: Path) -> None:
     models = MODELS.replace("bytes = 1\n", "bytes = 2_000_000_000\n")
     result = call(tmp_path, "--fleet", "A10:1", "--json", models=models)
     assert result.exception is None
-    assert json.loads(result.stdout)["bounds"] == []
+    (bound,) = json.loads(result.stdout)["bounds"]
+    assert bound["attainment"] == pytest.approx(1)
 
 
 def test_routers_believe_requests_to_be_as_usual(tmp_path: Path) -> None:
@@ -209,8 +210,7 @@ def test_token_models_have_columns_of_their_own_in_eighty(tmp_path: Path) -> Non
     assert max(map(len, shown.splitlines())) <= 80
     for word in ("ttft", "tpot", "tok/s", "tenant", "99th percentiles"):
         assert word in shown
-    assert "No recipe can have" not in shown
-    assert "clairvoyant" not in shown
+    assert sum(line.startswith("clairvoyant") for line in shown.splitlines()) >= 4
     plain = call(
         tmp_path, "--fleet", "L4:1", "--by-class", "--quiet", rows="arrival,model\n0,faces\n"
     ).stdout

@@ -17,8 +17,8 @@ from ganger.cli.lab.serving.requests import requests
 from ganger.core.errors import BadInput
 from ganger.core.serving.world import Store, World
 from ganger.lab.serving.fleet import read_fleet
-from ganger.lab.serving.future import Future
 from ganger.lab.serving.trouble import Trouble
+from ganger.lab.serving.yardsticks.future import Future
 from ganger.recipes.registry import make_router, recipes
 from ganger.sim.requests import trouble
 from ganger.sim.requests.physics import Physics

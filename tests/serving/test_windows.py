@@ -299,7 +299,7 @@ def test_the_output_says_how_many_windows_were_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("setup", "recipe", "why"),
     [
-        (Setup(windows=SECOND), "cache.clairvoyant", "knows which requests come"),
+        (Setup(windows=SECOND), "cache.clairvoyant", "knows all requests that come"),
         (Setup(windows=SECOND), "swayam", "gives lanes back"),
         (Setup(windows=SECOND, watch=True), "serve.triton", "a report draws every window"),
         (Setup(windows=SECOND, trouble=Trouble("mtbf=1h,mttr=1m")), "serve.triton", "devices fail"),

@@ -83,7 +83,7 @@ def test_names_count_and_not_the_order_in_which_a_log_has_them(
 ) -> None:
     """In the other log the second model is the first that comes."""
     run(models, tmp_path, log())
-    other, known = run(models, tmp_path, log(("two", "one"), seed=6))
+    other, known = run(models, tmp_path, log(("two", "one"), seed=6), like=True)
     assert known["run"] == {"after a change": 1}
     whole = serve(log(("two", "one"), seed=6), models, read_fleet("T4:4"), "serve.triton", Setup())
     assert {row["model"]: row["requests"] for row in other.models} == pytest.approx(
@@ -113,6 +113,23 @@ def test_what_holds_for_other_runs_is_not_read(
     assert len([*tmp_path.iterdir()]) == 2
 
 
+def test_the_table_of_another_log_is_refused_unless_it_may_be_alike(
+    models: Models, tmp_path: Path
+) -> None:
+    """A log that has gone on is the same log."""
+    run(models, tmp_path, log(windows=3))
+    (path,) = tmp_path.iterdir()
+    before = path.read_bytes()
+    with pytest.raises(BadInput, match="it is a table of another log") as refused:
+        run(models, tmp_path, log(seed=6, windows=3))
+    assert "--windows-like" in str(refused.value)
+    assert path.read_bytes() == before
+    _, longer = run(models, tmp_path, log(windows=4))
+    assert longer["table"][0]["requests_known"] > 0
+    _, alike = run(models, tmp_path, log(seed=6, windows=3), like=True)
+    assert alike["table"][0]["requests_known"] > 0
+
+
 def test_nor_is_what_holds_for_other_models(models: Models, tmp_path: Path) -> None:
     run(models, tmp_path, log(windows=2))
     one = models.models["one"]
@@ -126,7 +143,7 @@ def test_an_entry_that_has_not_converged_is_measured_on(models: Models, tmp_path
     """It needs 20,000 requests: the first log has 9,600 for it."""
     _, measured = run(models, tmp_path, log(windows=3))
     assert measured["read"] == 0
-    _, windows = run(models, tmp_path, log(seed=7))
+    _, windows = run(models, tmp_path, log(seed=7), like=True)
     (entry,) = windows["table"]
     assert entry["converged"]
     assert entry["requests_known"] == measured["table"][0]["requests_run"]

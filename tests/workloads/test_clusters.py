@@ -167,3 +167,27 @@ def test_files_that_are_no_cluster(name: str, text: str, said: str, tmp_path: Pa
         load_cluster(file_of(tmp_path, text, name))
     assert str(tmp_path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('nodes = [{gpus = 2, gpu_type = "A", market = "spots"}]', "did you mean spot? see"),
+        (
+            'nodes = [{gpus = 2, gpu_type = "A", market = "auction"}]',
+            "there are on_demand, reserved, spot; see",
+        ),
+        ('nodes = [{gpu = 2, gpu_type = "A"}]', "did you mean gpus? see"),
+        ('nodes = [{}]\ngpu_types = [{name = "A", xyz = 1}]', "there are name, memory, watts,"),
+        ('nodes = [{}]\ngpu_types = [{name = "A", watts = "350W"}]', "a number, without a unit"),
+        ('nodes = [{count = "2"}]', "a number, without a unit"),
+        ("nodes = [{}]\ntenant = []", "did you mean tenants? see"),
+        ("nodes = [{labels = 1}]", "got `int` (see docs/cluster-file.md)"),
+    ],
+)
+def test_what_was_probably_meant_is_said(line: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "cluster.toml"
+    path.write_text(f'format = "ganger.cluster/1"\n{line}\n')
+    with pytest.raises(BadInput) as refused:
+        load_cluster(str(path))
+    assert said in str(refused.value)

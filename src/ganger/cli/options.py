@@ -19,6 +19,10 @@ from ganger.workloads.trace import Trace
 F = TypeVar("F", bound=Callable[..., Any])
 _GENERATED = re.compile(r"([a-z]+):(\d+)(?::(\d+))?")
 
+yardsticks_option = click.option(
+    "--no-yardsticks", "yardsticks", is_flag=True, flag_value=False, default=True,
+    help="Leave out the bound on requests in time, and the router that knows the future.",
+)  # fmt: skip
 _OPTIONS = (
     click.option("--format", "format_", default="auto", metavar="NAME", show_default=True,
                  help="Format of the trace; see `ganger trace formats`."),

@@ -6,7 +6,7 @@ Colour only repeats what the text says, so that nothing is lost in a pipe.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rich.console import Group as Stack
@@ -97,26 +97,68 @@ def waiting_table(runs: Sequence[Run]) -> RenderableType:
 
 
 def services_table(runs: Sequence[Run]) -> RenderableType:
-    """How the services of every run did whose requests were simulated."""
+    """How the services of every run did whose requests were simulated, with their yardsticks."""
     table = _table("services")
     table.add_column("recipe", overflow="fold")
     table.add_column("service", overflow="fold")
-    for title in ("requests", "in time", "p50", "p99", "drops", "batch"):
+    every = [figures for run in runs for figures in run.services.values()]
+    bounded = any("attainment_bound" in figures for figures in every)
+    for title in ("requests", "in time", *["at most"] * bounded, "p50", "p99", "drops", "batch"):
         table.add_column(title, justify="right", no_wrap=True)
     for run in runs:
-        for name, found in run.services.items():
-            share, batch = found["attainment"], found["batch_mean"]
-            table.add_row(
-                printable(run.recipe),
-                printable(name),
-                f"{found['requests']:,}",
-                "-" if share is None else f"{share:.1%}",
-                *(_latency(found[f"latency_{which}_seconds"]) for which in ("p50", "p99")),
-                f"{found['dropped']:,}",
-                "-" if batch is None else f"{batch:.1f}",
-            )
-    said = "In time: answered by the deadline, of all requests that came."
-    return Stack(table, Text(said, style="dim"))
+        for name, figures in run.services.items():
+            bound = figures.get("attainment_bound")
+            limit = [_share(bound)] if bounded else []
+            table.add_row(printable(run.recipe), printable(name), *_served(figures, limit))
+            foreseen = figures.get("clairvoyant")
+            if foreseen is not None:
+                table.add_row("", "  clairvoyant", *_served(foreseen, [""] * bounded))
+    said = ["In time: answered by the deadline, of all requests that came."]
+    if bounded:
+        said.append(f"At most: {AT_MOST}")
+    if any("clairvoyant" in figures for figures in every):
+        said.append(f"Clairvoyant: {FORESEEN}")
+    said += no_row(run.services for run in runs)
+    return Stack(table, *(Text(printable(line), style="dim") for line in said))
+
+
+AT_MOST = (
+    "no recipe can have more, with as many replicas all the time as the service may have and the"
+    " cluster has room for, without luck."
+)
+FORESEEN = (
+    "what the same replicas answer at the same times under serve.clairvoyant, which knows all"
+    " requests before they come (needs: future) and cannot be deployed."
+)
+
+
+def no_row(services: Iterable[Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """Sentences that say why a service has no clairvoyant row."""
+    return list(
+        dict.fromkeys(
+            f"{name} has no clairvoyant row: {figures['clairvoyant_missing']}."
+            for some in services
+            for name, figures in some.items()
+            if "clairvoyant_missing" in figures
+        )
+    )
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _served(figures: Mapping[str, Any], limit: list[str]) -> list[str]:
+    """The cells of a service: its figures."""
+    batch = figures["batch_mean"]
+    return [
+        f"{figures['requests']:,}",
+        _share(figures["attainment"]),
+        *limit,
+        *(_latency(figures[f"latency_{which}_seconds"]) for which in ("p50", "p99")),
+        f"{figures['dropped']:,}",
+        "-" if batch is None else f"{batch:.1f}",
+    ]
 
 
 def bill_table(runs: Sequence[Run]) -> RenderableType:

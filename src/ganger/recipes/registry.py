@@ -172,7 +172,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("edl", "ones", "smd"), _T + "elasticity.recipes"),
     **dict.fromkeys(("placement", "delay-scheduling"), _T + "placement.recipes"),
     **dict.fromkeys(("heterogeneity-agnostic",), _T + "placement.recipes"),
-    **dict.fromkeys(("topology-aware", "hived", "spin"), _T + "placement.recipes"),
+    **dict.fromkeys(("topology-aware", "hived", "spin", "fgd"), _T + "placement.recipes"),
     **dict.fromkeys(("space-sharing", "spot", "cpu-disaggregation", "synergy"), _T + "resources"),
     **dict.fromkeys(
         ("yarn-cs", "helios", "helios-ces", "philly", "ffdl", "ali-mlaas"), _T + "production"

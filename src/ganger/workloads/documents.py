@@ -3,11 +3,14 @@ have, and other people's JSON, which does not."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 from ganger.core.documents import parsed
 from ganger.core.errors import BadInput
@@ -34,7 +37,53 @@ def read_document(file: TextFile, form: str, into: type[T], *, docs: str) -> T:
     except msgspec.ValidationError as error:
         what, _, at = str(error).partition(" - at ")
         place = f"{file.where}: {at.strip('`')}" if at else file.where
-        raise BadInput(what, where=place, mend=f"see {docs}") from None
+        found = _advice(what, at.strip("`"), into)
+        raise BadInput(what, where=place, mend=f"{found}see {docs}") from None
+
+
+_UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
+_NOT_AMONG: Final = re.compile(r"Invalid enum value '(.*)'")
+_NO_NUMBER: Final = re.compile(r"Expected `(?:float|int)\b.*`, got `str`")
+
+
+def _advice(what: str, at: str, into: Any) -> str:
+    """How to mend what msgspec found wrong: the field or the value that was meant, or all that
+    there are; that a number goes without unit and quotes. Else nothing."""
+    if _NO_NUMBER.match(what):
+        return "give a number, without a unit and quotes; "
+    unknown, other = _UNKNOWN.match(what), _NOT_AMONG.match(what)
+    words = list[str]()
+    for kind in _types_at(into, at):
+        if unknown and isinstance(kind, inspect.StructType):
+            words += [field.encode_name for field in kind.fields]
+        elif other and isinstance(kind, inspect.LiteralType):
+            words += [str(value) for value in kind.values]
+    said = unknown or other
+    if said is None or not words:
+        return ""
+    near = get_close_matches(said[1], words, 1)
+    return f"did you mean {near[0]}? " if near else f"there are {', '.join(words)}; "
+
+
+def _types_at(into: Any, at: str) -> list[inspect.Type]:
+    """The types that a value may have at a place such as `$.nodes[0].market`."""
+    kinds = _options(inspect.type_info(into))
+    for field, _ in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", at):
+        inner = list[inspect.Type]()
+        for kind in kinds:
+            if field and isinstance(kind, inspect.StructType):
+                inner += [each.type for each in kind.fields if each.encode_name == field]
+            elif isinstance(kind, inspect.ListType | inspect.VarTupleType):
+                inner.append(kind.item_type)
+            elif isinstance(kind, inspect.DictType):
+                inner.append(kind.value_type)
+        kinds = [each for kind in inner for each in _options(kind)]
+    return kinds
+
+
+def _options(kind: inspect.Type) -> list[inspect.Type]:
+    """The types of a union, or the one."""
+    return list(kind.types) if isinstance(kind, inspect.UnionType) else [kind]
 
 
 def schema_of(form: str, into: type[msgspec.Struct]) -> dict[str, Any]:

@@ -11,7 +11,12 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.lab.shown_runs import log_one, output_options, run_and_show
-from ganger.cli.options import load_with_options, profiles_option, trace_options
+from ganger.cli.options import (
+    load_with_options,
+    profiles_option,
+    trace_options,
+    yardsticks_option,
+)
 from ganger.core.errors import BadInput
 from ganger.core.units import shown
 
@@ -107,6 +112,7 @@ Examples:
     help="The recipe that batches --requests.",
 )
 @click.option("--slo", metavar="TIME", help="Deadline of --requests that state none.")
+@yardsticks_option
 @click.option(
     "--knows",
     default="truth",
@@ -387,6 +393,7 @@ def _traffic(options: dict[str, Any]) -> Any:
         options["router"],
         slo,
         watch=options["report"] is not None,
+        yardsticks=options["yardsticks"],
     )
 
 

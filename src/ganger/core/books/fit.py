@@ -91,6 +91,21 @@ class Capacity(RoleSearch):
             return None if rack is None else self._gather(cell, need, fit, cell.racks[rack], draw)
         return self._gather(cell, need, fit, -1, draw)
 
+    def fullest(self, cell: Cell, need: int, among: int) -> int:
+        """The node of `cell` with the least whole GPUs free that has `need` of them, the lowest of
+        equals, of those whose bits are in `among`; -1 if there is none."""
+        for k in range(need, cell.widest + 1):
+            bits = cell.by_free[k] & among
+            if bits:
+                return cell.nodes[lowest(bits)]
+        return -1
+
+    @staticmethod
+    def free_among(cell: Cell, among: int) -> int:
+        """Whole GPUs free on the nodes of `cell` whose bits are in `among`."""
+        widths = range(1, cell.widest + 1)
+        return sum(k * (cell.by_free[k] & among).bit_count() for k in widths)
+
     def _one_node(
         self, cell: Cell, need: int, fit: Fit, within: Locality, draw: Callable[[int], int] | None
     ) -> int:
@@ -122,7 +137,7 @@ class Capacity(RoleSearch):
         """The rack with the least free GPUs that still has `need`, or None."""
         best, best_free = None, 1 << 60
         for rack, bits in cell.racks.items():
-            free = sum(k * (cell.by_free[k] & bits).bit_count() for k in range(1, cell.widest + 1))
+            free = self.free_among(cell, bits)
             if need <= free < best_free:
                 best, best_free = rack, free
         return best

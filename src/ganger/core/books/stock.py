@@ -81,13 +81,25 @@ class Columns:
     `gpus`: wholly free GPUs; `cpus`: thousandths of a core; `memory`: MiB of the host; `share`:
     the largest free part of a GPU held in shares, thousandths; `dozing`: GPUs on which nobody
     computes, and some of whose memory is held; `empty`: thousandths of GPUs free (of cores, on a
-    node without GPUs), by which fits choose between nodes; `rack`: its rack.
+    node without GPUs), by which fits choose between nodes; `rack`: its rack. `revision` counts how
+    often anything was brought up to date, `revised` says when each node last was.
     """
 
-    __slots__ = ("cpus", "dozing", "empty", "gpus", "memory", "rack", "share")
+    __slots__ = (
+        "cpus",
+        "dozing",
+        "empty",
+        "gpus",
+        "memory",
+        "rack",
+        "revised",
+        "revision",
+        "share",
+    )
 
     def __init__(self, rack: Ints) -> None:
         self.rack = rack
+        self.revision, self.revised = 0, np.zeros(len(rack), np.int64)
         self.gpus, self.cpus, self.memory, self.share, self.dozing, self.empty = (
             np.full(len(rack), -1, np.int64) for _ in range(6)
         )
@@ -302,6 +314,11 @@ class Stock:
             for needs in (role.needs for role in shape.roles if role.size)
         )
 
+    def labelled(self, cell: Cell, shape: Shape) -> NDArray[np.bool_]:
+        """Which nodes of `cell`, one of `cells_for(shape)`, have the labels that it asks for."""
+        known = self._known.get(id(shape)) or self._learn(shape)
+        return known.labelled.get(cell, np.ones(len(cell.nodes), np.bool_))
+
     def _parts(self, node: int) -> Mapping[int, tuple[int, int]]:
         """The devices of a node of which these books have a part."""
         return {} if self.within is None or node not in self.within else self.within[node].parts
@@ -322,8 +339,10 @@ class Stock:
             found = cell.columns = Columns(racks)
             cell.stale = (1 << len(cell.nodes)) - 1
         if cell.stale:
+            found.revision += 1
             for local in members(cell.stale):
                 self._refresh(cell, found, local)
+                found.revised[local] = found.revision
             cell.stale = 0
         return found
 

@@ -15,12 +15,13 @@ class Abilities(Struct, frozen=True):
     """What a router can do beyond batches of whole requests to one model each.
 
     `loads`: it loads models into memory, so that not all must fit at once. `divides`: it cuts
-    requests into parts, so that one may bring more than a batch can hold. `chooses`: requests may
-    name a family, of which it chooses the model that answers; it then reads what models answered,
-    and the labels of requests that are over. `streams`: batches that it runs on a device at once:
-    so many lanes share each. `pipelines`: requests may name a pipeline, whose stages it runs as
-    tasks. `foresees`: it knows all requests before they come (`world.future`), which nobody can
-    deploy. `retires`: it says how many lanes it wants (`world.wanted`), and gives lanes back.
+    requests into parts, so that one may bring more than a batch can hold. `chooses`: requests
+    may name a family, of which it chooses the model that answers; it then reads what models
+    answered, and the labels of requests that are over. `streams`: batches that it runs on a
+    device at once: so many lanes share each. `pipelines`: requests may name a pipeline, whose
+    stages it runs as tasks. `foresees`: it knows all requests before they come
+    (`world.future`), which nobody can deploy; and no further than `ahead` microseconds, if that
+    is not 0. `retires`: it says how many lanes it wants (`world.wanted`), and gives lanes back.
     """
 
     loads: bool = False
@@ -29,6 +30,7 @@ class Abilities(Struct, frozen=True):
     streams: int = 1
     pipelines: bool = False
     foresees: bool = False
+    ahead: int = 0
     retires: bool = False
 
 

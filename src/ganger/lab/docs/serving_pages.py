@@ -12,7 +12,7 @@ from ganger.core.serving.verbs import Batch, Load
 from ganger.core.serving.world import ANSWERED, Known, Lane, Latencies, World
 from ganger.lab.report.drawing import COLOURS
 from ganger.lab.serving.fleet import Fleet
-from ganger.lab.serving.future import Future
+from ganger.lab.serving.yardsticks.future import Future
 from ganger.recipes.registry import Recipe, make_router
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane

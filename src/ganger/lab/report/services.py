@@ -12,6 +12,7 @@ from ganger.lab.report.page import Column, per_cent, table, text_of
 from ganger.lab.report.series import shorts
 from ganger.lab.result import Run
 from ganger.lab.serving.groups import latency
+from ganger.lab.tables import FORESEEN, no_row
 
 POINTS: Final = 160
 """Most points of a curve; windows that follow each other are put together."""
@@ -44,10 +45,12 @@ def tables(groups: Sequence[Group], colours: dict[str, int], at: int) -> dict[st
     if not services:
         return None
     means = {
-        (group.label, name, column.key): _mean(figures, column.key)
+        (group.label, name, foreseen, column.key): _mean(some, column.key)
         for group in groups
         for name in services
         if (figures := _figures(group, name))
+        for foreseen in (False, True)
+        if (some := _foreseen(figures) if foreseen else figures)
         for column in _COLUMNS
     }
     shown = [
@@ -59,8 +62,11 @@ def tables(groups: Sequence[Group], colours: dict[str, int], at: int) -> dict[st
         groups,
         colours,
         lambda group, name: [
-            [name, *(text_of(means[group.label, name, each.key], each.kind) or "\u2013"
-                     for each in shown)]
+            [f"{name}, clairvoyant" if foreseen else name,
+             *(text_of(means[group.label, name, foreseen, each.key], each.kind) or "\u2013"
+               for each in shown)]
+            for foreseen in (False, True)
+            if (group.label, name, foreseen, shown[0].key) in means
         ],
     )  # fmt: skip
     drops = _rows(groups, colours, _drops)
@@ -71,6 +77,8 @@ def tables(groups: Sequence[Group], colours: dict[str, int], at: int) -> dict[st
         "body": body,
         "drops": table(["Recipe", "Service", "Reason", "Requests", "Of all"], 3, drops),
         "classes": table(_CLASS_HEAD, 4, classes),
+        "foreseen": FORESEEN if any(foreseen for _, _, foreseen, _ in means) else "",
+        "missing": no_row(run.services for group in groups for run in group.runs),
     }
 
 
@@ -97,6 +105,12 @@ def _rows(
 
 def _figures(group: Group, name: str) -> list[dict[str, Any]]:
     return [run.services[name] for run in group.runs if name in run.services]
+
+
+def _foreseen(figures: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a router that knows the future did with the same replicas, where all runs have that."""
+    foreseen = [each["clairvoyant"] for each in figures if "clairvoyant" in each]
+    return foreseen if len(foreseen) == len(figures) else []
 
 
 def _drops(group: Group, name: str) -> list[list[str]]:

@@ -26,7 +26,6 @@ from ganger.lab.report.page import (
     versions,
 )
 from ganger.lab.report.series import short, shorts
-from ganger.lab.serving.bound import Bound
 from ganger.lab.serving.groups import (
     Bounds,
     Group,
@@ -39,6 +38,7 @@ from ganger.lab.serving.groups import (
 )
 from ganger.lab.serving.run import Place, ServingRun
 from ganger.lab.serving.watching import Watched
+from ganger.lab.serving.yardsticks.bound import Bound
 
 COLUMNS: Final = (
     Column("attainment", "In time", "ratio", "high"),
@@ -65,14 +65,15 @@ def write_report(
     title: str = "Ganger report",
     origin: Origin | None = None,
     bounds: Bounds | None = None,
+    missing: Sequence[str] = (),
 ) -> None:
     """Write one self-contained HTML page comparing the runs to `path`.
 
     Runs that differ in their seed only are one recipe with a 95 % confidence interval; each fleet
-    at each load is a panel. Curves over time and batches need runs with `Setup.watch`. Raises
-    BadInput for no runs.
+    at each load is a panel. `missing` says why a yardstick is not there. Curves over time and
+    batches need runs with `Setup.watch`. Raises BadInput for no runs.
     """
-    Path(path).write_text(render(runs, title, origin, bounds), encoding="utf-8")
+    Path(path).write_text(render(runs, title, origin, bounds, missing), encoding="utf-8")
 
 
 def render(
@@ -80,6 +81,7 @@ def render(
     title: str = "Ganger report",
     origin: Origin | None = None,
     bounds: Bounds | None = None,
+    missing: Sequence[str] = (),
 ) -> str:
     """The page of `write_report` as text. The same runs and origin give the same text."""
     if not runs:
@@ -95,6 +97,7 @@ def render(
             [g for g in groups if g.place == place],
             colours,
             (bounds or {}).get(place),
+            missing,
         )
         for at, place in enumerate(places)
     ]
@@ -150,6 +153,7 @@ def _panel(
     groups: list[Group],
     colours: Mapping[str, int],
     bound: Bound | None,
+    missing: Sequence[str],
 ) -> dict[str, Any]:
     columns = _columns(groups)
     best = {each.key: leading(groups, each.key, each.better) for each in columns}
@@ -158,7 +162,7 @@ def _panel(
         "at": where,
         "choice": where,
         "headline": headline(groups),
-        "remarks": remarks(groups, bound),
+        "remarks": [*remarks(groups, bound), *missing],
         "warnings": notes(groups),
         "columns": columns,
         "rows": [

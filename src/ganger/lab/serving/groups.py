@@ -11,8 +11,8 @@ from typing import Final, TypeAlias
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, format_duration
 from ganger.lab.metrics import Estimate, confidence
-from ganger.lab.serving.bound import Bound
 from ganger.lab.serving.run import Place, ServingRun
+from ganger.lab.serving.yardsticks.bound import Bound
 from ganger.lab.words import ALIKE, in_front
 from ganger.recipes.registry import parse
 

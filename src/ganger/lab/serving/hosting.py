@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,26 +11,31 @@ import numpy as np
 from ganger.core.errors import BadInput
 from ganger.core.events import AnyEvent
 from ganger.core.events import Served as WindowOver
+from ganger.core.serving.router import Router
 from ganger.core.serving.world import Lane, World
-from ganger.core.spec import Kind, Role
+from ganger.core.spec import Kind, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, SECOND, WHOLE
-from ganger.lab.serving.bound import Bound, Rates, bounded
 from ganger.lab.serving.fleet import Fleet
-from ganger.lab.serving.future import Future
-from ganger.lab.serving.run import all_known, give_caches, right_of
+from ganger.lab.serving.run import all_known, foretold, give_caches, right_of
 from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
+from ganger.lab.serving.tokens import rooms_of
 from ganger.lab.serving.watching import Watched, Watching
+from ganger.lab.serving.yardsticks.bound import Bound, bounded
+from ganger.lab.serving.yardsticks.future import Columns
+from ganger.lab.serving.yardsticks.rates import Rates, Talking
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.host import Requested, Requesting
 from ganger.sim.requests.physics import Physics
-from ganger.sim.requests.plane import Plane, Watch
+from ganger.sim.requests.plane import Plane
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.requests.columns import Chunk, Requests
 from ganger.workloads.trace import Trace
 
+ORACLE: Final = "serve.clairvoyant"
+"""Knows all requests before they come."""
 KEPT: Final = (
     "arrivals", "answered", "late", "dropped", "queue", "replicas", "p99", "batch", "busy",
 )  # fmt: skip
@@ -41,7 +46,8 @@ KEPT: Final = (
 class Traffic:
     """Requests to the services of a trace: those that name a service's model are its own. `slo`:
     microseconds, for requests without a deadline; `router`: a recipe; `watch`: whether what a
-    report draws of batches is kept, and the bound on what is in time."""
+    report draws of batches is kept; `yardsticks`: whether it is also found how many could be in
+    time, and how many are under a router that knows them before they come."""
 
     requests: Requests
     models: Models
@@ -49,6 +55,7 @@ class Traffic:
     slo: int = NEVER
     noise: float = 1.0
     watch: bool = False
+    yardsticks: bool = False
 
 
 class _Recorded(Requesting):
@@ -93,15 +100,20 @@ class Served:
         self._tallies: dict[str, Tally] = {}
         self._watchings: dict[str, Watching] = {}
         self._bounds: dict[str, Bound] = {}
+        self._foreseen: dict[str, Tally | str] = {}
+        """By service, what a router that knows the future did; or why there is none."""
         declared = trace.declared
-        types = [name for name in nodes.types.values if name]
         services: dict[str, Requested] = {}
         known = {model.name for model in traffic.models.models.values()}
         for job in np.flatnonzero(declared.kind[: trace.jobs] == Kind.SERVE).tolist():
             name, model = declared.name(job), declared.models[int(declared.model[job])]
             if model in known:
-                role = declared.shapes[int(declared.shape[job])].roles[0]
-                services[name] = self._requested(name, model, types, role, traffic, seed)
+                shape = declared.shapes[int(declared.shape[job])]
+                held = places_of(shape, nodes)
+                begins = int(declared.submitted[job])
+                services[name] = self._requested(
+                    name, model, held, shape.roles[0], begins, traffic, seed
+                )
         if not services:
             raise BadInput(
                 "no job of kind serve names a model of the models file",
@@ -119,19 +131,13 @@ class Served:
         )
 
     def _requested(
-        self, name: str, model: str, types: Sequence[str], role: Role, traffic: Traffic, seed: int
-    ) -> Requested:
-        share, most = role.needs.share / WHOLE, role.range[1]
-        fleet = Fleet(tuple((type_, most) for type_ in types))
-        models = Models({model: traffic.models.models[model]}, traffic.models.devices)
-        known = all_known(_only(traffic.requests, model), models, fleet, share)
-        lanes: list[Lane] = []
-        for type_, count in fleet.devices:
-            lanes += [
-                Lane(len(lanes) + at, type_, device=len(lanes) + at, share=share, down=True)
-                for at in range(count)
-            ]
-        lacks = [type_ for type_ in types if (type_, share) not in known[0].latencies]
+        self, name: str, model: str, held: Mapping[str, int], role: Role, begins: int,
+        traffic: Traffic, seed: int,
+    ) -> Requested:  # fmt: skip
+        """A service on up to so many places of each type of device (`held`)."""
+        most, share = role.range[1], role.needs.share / WHOLE
+        made = _Made(model, tuple(held), most, share, traffic, seed)
+        lacks = [type_ for type_ in held if (type_, share) not in made.known[0].latencies]
         if lacks:
             part = "" if share == 1 else f"{share:g} of a "
             raise BadInput(
@@ -141,35 +147,37 @@ class Served:
                 + (f", with share = {share:g}" if part else ""),
             )
         router = make_router(traffic.router)
-        give_caches(lanes, known, models, router)
-        world = World(known, lanes, seed=seed, tenants=traffic.requests.tenants.values)
-        tally = Tally(world, [right_of(models.models[model])])
         if router.can.streams > 1:
             raise BadInput(
                 f"{router.name} runs batches beside each other, and a replica runs one",
                 where="--router",
                 mend="name another recipe",
             )
-        only = _only(traffic.requests, model)
-        source = Source(only, models, fleet, world, router, traffic.slo)
-        if router.can.foresees:
-            again = Source(only, models, fleet, world, router, traffic.slo)
-            world.future = Future.of(again.chunks())
-        watches: list[Watch] = [tally]
+        plane, self._tallies[name] = made.plane(router)
         if traffic.watch:
-            self._watchings[name] = Watching(world)
-            watches.append(self._watchings[name])
-            if not known[0].tokens:
-                chunks = Source(only, models, fleet, world, None, traffic.slo).chunks()
-                self._bounds[name] = bounded(
-                    chunks, Rates(known, fleet.devices, [(0,)], share=share)
-                )
-        physics = Physics(known, noise=traffic.noise, seed=seed)
-        plane = Plane(world, router, physics, source.chunks(), watches)
-        self._tallies[name] = tally
-        predicted = models.models[model].predicted
+            self._watchings[name] = Watching(plane.world)
+            plane.watch(self._watchings[name])
+        beside = None
+        if traffic.yardsticks:
+            self._bounds[name] = made.bound(held, begins)
+            if not router.can.foresees:
+                beside = self._beside(name, made, router)
+        predicted = made.models.models[model].predicted
         says = None if predicted is None else predicted.tolist()
-        return Requested(plane, known[0].load, says)
+        return Requested(plane, made.known[0].load, says, beside)
+
+    def _beside(self, name: str, made: _Made, router: Router) -> Plane | None:
+        """The same under a router that knows the future, where there can be one."""
+        oracle = make_router(ORACLE)
+        try:
+            if router.can.divides:  # it may take what others cannot
+                for _ in made.source(made.world(), oracle).chunks():
+                    pass
+            plane, self._foreseen[name] = made.plane(oracle)
+        except BadInput as error:
+            self._foreseen[name] = error.what
+            return None
+        return plane
 
     def figures(self, now: int) -> dict[str, dict[str, Any]]:
         """By service, once the run is over: its figures, and why requests were dropped."""
@@ -178,14 +186,22 @@ class Served:
 
     def _figures(self, name: str, tally: Tally) -> dict[str, Any]:
         up = self.host.total_up(self._jobs[name])
-        bound = self._bounds.get(name)
-        return {
+        bound, foreseen = self._bounds.get(name), self._foreseen.get(name)
+        figures: dict[str, Any] = {
             **tally.metrics(0),
             "utilisation": min(sum(tally.busy) / up, 1.0) if up else None,
-            **({} if bound is None else {"attainment_bound": bound.attainment}),
             "dropped_by_reason": dict(tally.dropped),
             "classes": tally.classes.rows(),
         }
+        if bound is not None:
+            figures["attainment_bound"] = bound.attainment
+            figures["goodput_bound_per_second"] = bound.goodput_per_second
+        if isinstance(foreseen, Tally):
+            busy = min(sum(foreseen.busy) / up, 1.0) if up else None
+            figures["clairvoyant"] = {**foreseen.metrics(0), "utilisation": busy, "needs": "future"}
+        elif foreseen is not None:
+            figures["clairvoyant_missing"] = foreseen
+        return figures
 
     def watched(self) -> dict[str, Watched]:
         """By service to which anything came, what a report draws of its batches."""
@@ -200,6 +216,86 @@ class Served:
         figures of `KEPT`."""
         names = {self._declared.name(job): series for job, series in self.host.kept.items()}
         return {name: names[name] for name in self._tallies if names.get(name)}
+
+
+class _Made:
+    """What the planes of a service are made of: so many `lanes` of each of these `types`."""
+
+    def __init__(
+        self,
+        model: str,
+        types: Sequence[str],
+        lanes: int,
+        share: float,
+        traffic: Traffic,
+        seed: int,
+    ) -> None:
+        self._types, self._lanes, self._share = types, lanes, share
+        self._traffic, self._seed = traffic, seed
+        self._only = _only(traffic.requests, model)
+        self.models = Models({model: traffic.models.models[model]}, traffic.models.devices)
+        self._fleet = Fleet(tuple((type_, lanes) for type_ in types))
+        self.known = all_known(self._only, self.models, self._fleet, share)
+
+    def world(self) -> World:
+        """Lanes that are all down."""
+        types = [type_ for type_ in self._types for _ in range(self._lanes)]
+        lanes = [
+            Lane(at, type_, device=at, share=self._share, down=True)
+            for at, type_ in enumerate(types)
+        ]
+        tenants = self._traffic.requests.tenants.values
+        return World(self.known, lanes, seed=self._seed, tenants=tenants)
+
+    def source(self, world: World, router: Router | None) -> Source:
+        """The requests of the service."""
+        return Source(self._only, self.models, self._fleet, world, router, self._traffic.slo)
+
+    def plane(self, router: Router) -> tuple[Plane, Tally]:
+        """A router over them, and what counts how it does. Raises BadInput."""
+        world = self.world()
+        give_caches(world.lanes, self.known, self.models, router)
+        tally = Tally(world, [right_of(each) for each in self.models.models.values()])
+        chunks: Iterator[Columns] = self.source(world, router).chunks()
+        if router.can.foresees:
+            chunks = foretold(world, router, chunks, self.source(world, router))
+        physics = Physics(self.known, noise=self._traffic.noise, seed=self._seed)
+        return Plane(world, router, physics, chunks, [tally]), tally
+
+    def bound(self, held: Mapping[str, int], begins: int) -> Bound:
+        """The most that can be in time with as many replicas as there may be from the submission
+        of the service on (`begins`), each once it has loaded; on so many places of each type."""
+        counts = [(type_, min(count, self._lanes)) for type_, count in held.items()]
+        rooms = rooms_of(self.models, list(held)) if self._share == 1 else {}
+        at_once = min(self._lanes, sum(count for _, count in counts))
+        rates = Rates(
+            self.known, counts, [(0,)], share=self._share, at_once=at_once, talking=Talking(rooms)
+        )
+        world = self.world()
+        for lane in world.lanes:
+            lane.cache = rooms.get(lane.type, -1)
+        chunks = self.source(world, None).chunks()
+        return bounded(chunks, rates, begins=begins + self.known[0].load)
+
+
+def places_of(shape: Shape, nodes: Nodes) -> dict[str, int]:
+    """By type of device, how many workers of a shape's first role an empty cluster has places for,
+    as far as devices, pools and labels decide that; types without any are left out."""
+    needs = shape.roles[0].needs
+    places: dict[str, int] = {}
+    for node in range(nodes.n):
+        type_ = nodes.types[int(nodes.gpu_type[node])]
+        pool = nodes.pools[int(nodes.pool[node])]
+        labels = nodes.label_sets[int(nodes.labels[node])]
+        if not type_ or (shape.gpu_types and type_ not in shape.gpu_types):
+            continue
+        if (shape.pool and pool != shape.pool) or not set(shape.labels) <= set(labels):
+            continue
+        gpus = int(nodes.gpus[node])
+        count = gpus * (WHOLE // needs.share) if needs.share < WHOLE else gpus // max(needs.gpus, 1)
+        if count:
+            places[type_] = places.get(type_, 0) + count
+    return places
 
 
 def _only(requests: Requests, model: str) -> Requests:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isnan
 from pathlib import Path
@@ -17,9 +17,7 @@ from ganger.core.serving.router import Router
 from ganger.core.serving.tokens import Times
 from ganger.core.serving.world import Known, Lane, Latencies, Pipeline, Stage, World
 from ganger.core.units import HOUR, NEVER, SECOND, format_duration
-from ganger.lab.serving.bound import Bound, Rates, bounded
 from ganger.lab.serving.fleet import Fleet, price_of
-from ganger.lab.serving.future import Future
 from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.tokens import Usual, apart, rooms_of, speaks, usual_of
@@ -28,6 +26,10 @@ from ganger.lab.serving.watching import Watched, Watching
 from ganger.lab.serving.windows.capacity import capacity_of
 from ganger.lab.serving.windows.keeping import Kept
 from ganger.lab.serving.windows.thinning import Windowed
+from ganger.lab.serving.yardsticks.bound import COARSE, Bound, bounded
+from ganger.lab.serving.yardsticks.future import Ahead, Columns, Future
+from ganger.lab.serving.yardsticks.rates import Rates, Talking
+from ganger.lab.serving.yardsticks.tokens import MANY
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
@@ -55,7 +57,7 @@ class Setup:
     for each further one, that an answer of a token model in time does not exceed; `watch`: whether
     what a report draws is kept; `windows`: microseconds of the windows by which a long log is run,
     0 for none: those that are like others are read from a table; `table`: a folder in which that is
-    kept, "" for none; `prices`: by type of device, of
+    kept, "" for none; `like`: whether that may be of another log; `prices`: by type of device, of
     one for an hour; none: nothing is billed.
     """
 
@@ -69,6 +71,7 @@ class Setup:
     watch: bool = False
     windows: int = 0
     table: str = ""
+    like: bool = False
     prices: tuple[tuple[str, float], ...] = ()
 
 
@@ -162,20 +165,22 @@ def serve(
     if setup.windows:
         windowed = _windowed(requests, models, fleet, router, setup, world, right, per_request)
         name = recipe if isinstance(recipe, str) else router.name
-        kept = Kept(setup.table, name, str(fleet), _holds_for(name, fleet, setup, known, right))
+        kept = Kept(setup.table, name, str(fleet), _holds_for(name, fleet, setup, known, right),
+                    requests, like=setup.like)  # fmt: skip
         kept.restore(windowed)
     some = requests if windowed is None else windowed.requests
     source = Source(some, models, fleet, world, router, setup.slo, setup.faster, progress)
+    sizes = () if windowed is None else (_SOON, _SOON)
+    chunks: Iterator[Columns] = source.chunks(*sizes)
     if router.can.foresees:
         again = Source(requests, models, fleet, world, router, setup.slo, setup.faster)
-        world.future = Future.of(again.chunks())
+        chunks = foretold(world, router, chunks, again)
     made = None if per_request is None else per_request.with_name(per_request.name + ".new")
     out = None if made is None else made.open("w", newline="", encoding="utf-8")
     try:
         tally = Tally(world, right, out, setup.slo_ttft, setup.slo_tpot)
         watching = Watching(world) if setup.watch else None
         watches = [each for each in (tally, watching, windowed) if each is not None]
-        chunks = source.chunks() if windowed is None else source.chunks(_SOON, _SOON)
         plane = Plane(world, router, physics, chunks, watches, tally.retired,
                       KEEP if windowed is None else _SOON,
                       outputs_of(models) if families else None)  # fmt: skip
@@ -194,21 +199,37 @@ def serve(
     if out is not None and made is not None and per_request is not None:
         out.close()
         made.replace(per_request)  # what was there before is lost only to a whole one
-    asked, in_time, dropped = tally.by_model.tolist()
-    by_model = [
-        {"model": world.asked(at), "requests": asked[at], "attainment": in_time[at] / asked[at],
-         "dropped": dropped[at]}
-        for at in range(len(world.variants)) if asked[at]
-    ]  # fmt: skip
     return ServingRun(
         recipe if isinstance(recipe, str) else router.name, str(fleet), setup,
         _billed(tally.metrics(fleet.size * router.can.streams), fleet, dict(setup.prices)),
-        tally.dropped, by_model,
+        tally.dropped, _by_model(world, tally),
         _remarks(requests, source, setup), time.process_time() - began, tally.in_time(),
         "future" if router.can.foresees else "", tally.classes.rows(),
         None if watching is None else watching.found(tally.latencies, tally.requests),
         source.dated, None if windowed is None else windowed.to_json(),
     )  # fmt: skip
+
+
+def _by_model(world: World, tally: Tally) -> list[dict[str, Any]]:
+    """Figures by what was asked for."""
+    asked, in_time, dropped = tally.by_model.tolist()
+    return [
+        {"model": world.asked(at), "requests": asked[at], "attainment": in_time[at] / asked[at],
+         "dropped": dropped[at]}
+        for at in range(len(world.variants)) if asked[at]
+    ]  # fmt: skip
+
+
+def foretold(
+    world: World, router: Router, chunks: Iterator[Columns], again: Source
+) -> Iterator[Columns]:
+    """Tell a router what comes: as far ahead as it looks while it comes, or all of it, from the
+    same requests once more. The chunks for its plane."""
+    if router.can.ahead:
+        future = world.future = Ahead(chunks, router.can.ahead, world)
+        return future.handed()
+    world.future = Future.of(again.chunks())
+    return chunks
 
 
 def _billed(
@@ -237,7 +258,7 @@ def _holds_for(
 ) -> str:  # fmt: skip
     """In words, all that the table of a run by windows depends on besides the requests."""
     answers = [each.tobytes() if isinstance(each, np.ndarray) else each for each in right]
-    plain = replace(setup, table="", prices=())
+    plain = replace(setup, table="", like=False, prices=())
     return "\n".join(map(repr, (recipe, str(fleet), plain, known, answers)))
 
 
@@ -247,7 +268,10 @@ def _windowed(
 ) -> Windowed:  # fmt: skip
     """The requests by windows. Raises BadInput where something has to be known of every request."""
     for why, given in (
-        (f"{router.name} knows which requests come", router.can.foresees),
+        (
+            f"{router.name} knows all requests that come",
+            router.can.foresees and not router.can.ahead,
+        ),
         (f"{router.name} gives lanes back over time", router.can.retires),
         ("devices fail or are slow", setup.trouble != UNTROUBLED),
         ("a report draws every window", setup.watch),
@@ -283,19 +307,23 @@ def _remarks(requests: Requests, source: Source, setup: Setup) -> list[str]:
 
 
 def bound_of(
-    requests: Requests, models: Models, fleet: Fleet, setup: Setup, streams: int = 1
-) -> Bound | None:
+    requests: Requests, models: Models, fleet: Fleet, setup: Setup, streams: int = 1,
+    count: int = MANY,
+) -> Bound:  # fmt: skip
     """The most that any recipe can have in time that runs at most `streams` batches on a device at
-    once; None where token models run, of which no bound is known. Raises BadInput, as `serve`
-    would."""
+    once; `count`: how many requests there are, if that is known. Of a log that is so long that it
+    is run by windows, with time in coarser pieces. Raises BadInput, as `serve` would."""
     known = all_known(requests, models, fleet)
-    if any(model.tokens for model in known):
-        return None
     families = families_of(models, known)
-    world = World(known, (), families=families, pipelines=pipelines_of(models))
+    rooms = rooms_of(models, [name for name, _ in fleet.devices])
+    lanes, _ = fleet.lanes(None)
+    for lane in lanes:
+        lane.cache = rooms.get(lane.type, -1)
+    world = World(known, lanes, families=families, pipelines=pipelines_of(models))
     source = Source(requests, models, fleet, world, None, setup.slo, setup.faster)
-    return bounded(source.chunks(), Rates(known, fleet.devices, world.variants, streams,
-                                          world.pipelines))  # fmt: skip
+    rates = Rates(known, fleet.devices, world.variants, streams, world.pipelines,
+                  talking=Talking(rooms, count, setup.slo_ttft, setup.slo_tpot))  # fmt: skip
+    return bounded(source.chunks(), rates, coarse=bool(setup.windows) and count > COARSE)
 
 
 def all_known(requests: Requests, models: Models, fleet: Fleet, share: float = 1.0) -> list[Known]:

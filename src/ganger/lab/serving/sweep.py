@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ganger.core.errors import BadInput
-from ganger.lab.serving.bound import Bound
 from ganger.lab.serving.fleet import Fleet
+from ganger.lab.serving.hosting import ORACLE
 from ganger.lab.serving.run import Place, ServingRun, Setup, bound_of, serve
+from ganger.lab.serving.yardsticks.bound import Bound
 from ganger.recipes.registry import make_router
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.requests.columns import Requests
@@ -27,12 +28,13 @@ class Task(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Runs, and beside them what a router that knows the future does (nothing where it cannot
-    serve) and the most that anything can have in time."""
+    """Runs, and the yardsticks beside them: what a router that knows the future does, the most that
+    anything can have in time, and sentences that say why one of them is missing."""
 
     runs: list[ServingRun]
     oracle: list[ServingRun]
     bounds: dict[Place, Bound]
+    missing: list[str]
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -49,6 +51,7 @@ class Comparison(NamedTuple):
                 }
                 for place, bound in self.bounds.items()
             ],
+            "missing": self.missing,
         }
 
 
@@ -59,10 +62,12 @@ class _Job(NamedTuple):
 
 
 _shared: list[_Job] = []
-ORACLE: Final = "serve.clairvoyant"
-"""Knows all requests before they come."""
+SPEAKING: Final = (
+    ORACLE, f"{ORACLE}(order=deadline)", f"{ORACLE}(size=32)", f"{ORACLE}(order=deadline,size=32)",
+)  # fmt: skip
+"""What it tries of token models, to take what turns out best."""
 FORESEEN: Final = 1_000_000
-"""Beside more requests it is not run: it holds all of them in memory."""
+"""Beside runs by windows it is run by windows too where there are more requests."""
 
 
 def run_tasks(
@@ -93,20 +98,14 @@ def compare_tasks(
     workers: int = 1,
     per_request: Path | None = None,
     progress: Callable[[float], None] = lambda share: None,
+    yardsticks: bool = True,
 ) -> Comparison:
-    """Do every task, and at every place what nobody can deploy: where several recipes are compared,
-    one that knows the future; the bound. Neither beside runs by windows, as both look at every
-    request. Raises BadInput."""
-    if any(task.setup.windows for task in tasks):
-        runs = run_tasks(
-            load, models, tasks, workers=workers, per_request=per_request, progress=progress
-        )
-        return Comparison(runs, [], {})
-    places = dict.fromkeys((task.fleet, task.setup) for task in tasks)
-    recipes = {task.recipe for task in tasks}
-    known = any(recipe.partition("(")[0] == ORACLE for recipe in recipes)
-    oracle = [Task(ORACLE, *place) for place in places] if len(recipes) > 1 and not known else []
-    part = len(tasks) / (len(tasks) + len(oracle))
+    """Do every task, and at every place the `yardsticks` that nobody can deploy: a router that
+    knows the future, unless it is among the recipes, and the bound. Raises BadInput."""
+    known = any(task.recipe.partition("(")[0] == ORACLE for task in tasks)
+    places = list(dict.fromkeys((task.fleet, task.setup) for task in tasks))
+    more = 0 if known or not yardsticks else len(places)
+    part = len(tasks) / (len(tasks) + more)
     runs = run_tasks(
         load,
         models,
@@ -115,23 +114,56 @@ def compare_tasks(
         per_request=per_request,
         progress=lambda share: progress(part * share),
     )
-    spoke = any(run.metrics["output_tokens"] is not None for run in runs)
-    if spoke or (runs[0].metrics["requests"] or 0) > FORESEEN:
-        oracle = []  # it batches whole requests: of token models that is no best case
-    found = try_tasks(
-        load,
-        models,
-        oracle,
-        workers=workers,
-        progress=lambda share: progress(part + (1 - part) * share),
-    )
-    streams = max(make_router(recipe).can.streams for recipe in recipes)
+    if not yardsticks:
+        return Comparison(runs, [], {}, ["The yardsticks were left out, as was asked for."])
+    count = int(runs[0].metrics["requests"] or 0)
+    oracle: list[ServingRun] = []
+    missing: list[str] = []
+    if more:
+        speaks = any(run.metrics["output_tokens"] is not None for run in runs)
+        plans = [
+            Task(recipe, fleet, _foreseen(setup, count))
+            for fleet, setup in places
+            for recipe in (SPEAKING if speaks else (ORACLE,))
+        ]
+        found = try_tasks(
+            load,
+            models,
+            plans,
+            workers=workers,
+            progress=lambda share: progress(part + (1 - part) * share),
+        )
+        oracle, missing = _best(found, len(plans) // len(places))
+    streams = max(make_router(task.recipe).can.streams for task in tasks)
     bounds: dict[Place, Bound] = {}
     for fleet, setup in dict.fromkeys((fleet, replace(setup, seed=0)) for fleet, setup in places):
-        bound = bound_of(load(), models, fleet, setup, streams)
-        if bound is not None:
-            bounds[Place(str(fleet), setup.faster, setup.slo)] = bound
-    return Comparison(runs, [each for each in found if isinstance(each, ServingRun)], bounds)
+        bounds[Place(str(fleet), setup.faster, setup.slo)] = bound_of(
+            load(), models, fleet, setup, streams, count
+        )
+    return Comparison(runs, oracle, bounds, missing)
+
+
+def _foreseen(setup: Setup, count: int) -> Setup:
+    """How the router that knows the future is run: by windows only where there is so much to run,
+    and its table is not kept."""
+    return replace(setup, windows=setup.windows if count > FORESEEN else 0, table="")
+
+
+def _best(
+    results: Sequence[ServingRun | BadInput], plans: int
+) -> tuple[list[ServingRun], list[str]]:
+    """Of the plans at each place the one with most in time; and why there is none."""
+    best: list[ServingRun] = []
+    missing: dict[str, None] = {}
+    for at in range(0, len(results), plans):
+        runs = [each for each in results[at : at + plans] if isinstance(each, ServingRun)]
+        if runs:
+            first = max(runs, key=lambda run: run.metrics["attainment"] or 0.0)
+            best.append(replace(first, recipe=ORACLE))
+        for each in results[at : at + plans]:
+            if isinstance(each, BadInput) and not runs:
+                missing[f"There is no clairvoyant row: {each.what}."] = None
+    return best, list(missing)
 
 
 def try_tasks(

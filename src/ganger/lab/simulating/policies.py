@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -16,6 +17,8 @@ from ganger.lab.simulating.user_policy import OwnPolicy, load_own
 from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel, searches
 from ganger.recipes import registry
+from ganger.recipes.training.placement.fragmentation import class_of, counted_classes, written
+from ganger.workloads.formats import load_trace
 from ganger.workloads.trace import Trace
 
 
@@ -25,15 +28,15 @@ def load_policy(
     """A recipe by name and parameters, or a user's own class as `FILE.py:Class`. `recorded`: a
     journal or log names it; then no file runs that another user wrote or may change. `bounded`:
     parameters must be within their bounds, which a version that recorded a recipe may not have had.
-    `plane`: one of `registry.PLANES`, of which the recipe has to be if it is not for all jobs.
-    Raises BadInput."""
+    `plane`: one of `registry.PLANES`, of which the recipe has to be if it is not for all jobs. A
+    `workload` that is `@FILE` is that of a trace. Raises BadInput."""
     path, colon, name = spec.partition(":")
     if colon and path.endswith(".py"):
         file = Path(path)
         if recorded and file.is_file():
             file = refuse_others_file(file, above=True)
         return load_own(file, name)
-    found, _ = registry.parse(spec, bounded=bounded)
+    found, arguments = registry.parse(spec, bounded=bounded)
     if found.plane not in ("training", "requests", plane):
         what, option, instead = OTHER_PLANES[found.plane]
         raise BadInput(
@@ -41,7 +44,22 @@ def load_policy(
             where="recipe",
             mend=f"use it as {option} {found.name}{instead}",
         )
+    workload = arguments.get("workload", ())
+    if len(workload) == 1 and workload[0].startswith("@"):
+        arguments["workload"] = _tasks(Path(workload[0][1:]))
+        return cast("Policy", found.make(**arguments))
     return registry.make(spec, bounded=bounded)
+
+
+def _tasks(path: Path) -> tuple[str, ...]:
+    """The jobs of a trace as classes of tasks, the most frequent first. Raises BadInput."""
+    trace = load_trace(path)
+    shapes = trace.declared.shapes
+    codes, counts = np.unique(trace.declared.shape[: trace.jobs], return_counts=True)
+    jobs = zip(codes.tolist(), counts.tolist(), strict=True)
+    classes = counted_classes(class_of(shapes[code], count) for code, count in jobs)
+    ordered = sorted(classes.items(), key=lambda each: -each[1])
+    return tuple(written(kind, count) for kind, count in ordered)
 
 
 OTHER_PLANES = {

@@ -79,7 +79,8 @@ def towards(
 
 
 def towards_sizes(view: View, wanted: Sizes, place: Placer = PACK) -> None:
-    """`towards` for sizes alone: whoever runs as wanted costs no time of its own."""
+    """`towards` for sizes alone, while jobs that compute over the memory of sleeping ones run as
+    they do. A job that runs as wanted costs no time of its own."""
     jobs, active = view.jobs, view.active
     suits, new = np.zeros(len(active), np.bool_), np.ones(len(wanted.ids), np.bool_)
     if len(new):
@@ -88,6 +89,9 @@ def towards_sizes(view: View, wanted: Sizes, place: Placer = PACK) -> None:
         there = wanted.ids[at] == active
         suits = there & ((wanted.gpus[at] == jobs.size[active]) | (jobs.gpus[active] == 0))
     stays = suits | staying(view, active) | ~_movable(view, active)
+    above = above_sleepers(view)
+    if above:  # as in `resizable`
+        stays |= np.isin(active, list(above))
     if len(new):
         new[at[there & stays]] = False
     rows = zip(wanted.ids[new].tolist(), wanted.gpus[new].tolist(), strict=True)
@@ -259,6 +263,21 @@ def competitors(view: View) -> Ids:
     if not len(view.pending):
         return view.active
     return np.sort(np.concatenate([view.pending, view.active]))
+
+
+def above_sleepers(view: View) -> set[int]:
+    """Jobs that compute on GPUs of whose memory sleeping jobs keep some."""
+    ledger, below = view.ledger, dict[int, int]()
+    for job in ledger.asleep:
+        for slot in ledger.holds[job][1]:
+            below[slot.node] = below.get(slot.node, 0) | slot.devices
+    if not below:
+        return set()
+    return {
+        job
+        for job, (_, held) in ledger.holds.items()
+        if job not in ledger.asleep and any(below.get(slot.node, 0) & slot.devices for slot in held)
+    }
 
 
 def _movable(view: View, ids: Ids) -> NDArray[np.bool_]:

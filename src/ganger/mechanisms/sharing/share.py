@@ -34,7 +34,7 @@ class Parts(Place):
         shape = view.draft.shape(job)
         if len(shape.roles) > 1 or not 0 < shape.roles[0].needs.share < WHOLE:
             return super().find(view, ledger, job, cells, gpus)
-        there = _parts(ledger)
+        there = _parts(ledger, self.mode)
         for cell in ledger.cells_for(shape) if cells is None else cells:
             found = self._in_cell(ledger, cell, shape, self.ranked(view, ledger, job, cell, there))
             if found is not None:
@@ -102,17 +102,18 @@ class ReserveAndPack(Parts):
         return view.cached(EmptyCluster, view.nodes).fits(view.draft.shape(job), cells=there)
 
 
-def _parts(ledger: Ledger) -> OnDevices:
-    """What is in use, by (node, device), of the devices that are shared."""
+def _parts(ledger: Ledger, mode: Sharing) -> OnDevices:
+    """What is in use, by (node, device), of the devices that are shared. A sleeping job keeps its
+    memory, and under MIG its partition."""
     found: dict[tuple[int, int], list[Part]] = {}
-    for shape, placement in ledger.holds.values():
+    for job, (shape, placement) in ledger.holds.items():
         for slot in placement:
             needs = shape.roles[slot.role].needs
-            if needs.share < WHOLE:
-                for device in members(slot.devices):
-                    found.setdefault((slot.node, device), []).append(
-                        Part(needs.share, needs.gpu_memory)
-                    )
+            for device in members(slot.devices):
+                if device in ledger.shared[slot.node]:
+                    idle = job in ledger.asleep and mode is not Sharing.MIG
+                    part = Part(0 if idle else needs.share, needs.gpu_memory)
+                    found.setdefault((slot.node, device), []).append(part)
     return found
 
 

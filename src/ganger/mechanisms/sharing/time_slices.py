@@ -6,19 +6,22 @@ is. Any other is stopped, which costs what its checkpoint costs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Protocol, TypeAlias
+from heapq import heapify, heappop, heapreplace, nsmallest
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 from ganger.core.books.ledger import members
 from ganger.core.books.occupancy import may_doze
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, STARTED, WOKE
 from ganger.core.plan import Placement, Plan, Reason, Resume, Suspend
 from ganger.core.protocols import revived
-from ganger.core.spec import Kind
+from ganger.core.spec import Kind, Shape
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER
 from ganger.core.view import View
+from ganger.mechanisms.common.holdings_delta import HoldingsDelta
 from ganger.mechanisms.common.reasons import decides_at
 from ganger.mechanisms.common.reconcile import STAYS
 from ganger.mechanisms.placement.place import PACK, Placer
@@ -26,11 +29,14 @@ from ganger.mechanisms.placement.place import PACK, Placer
 TRIES: Final = 8
 """So many of those whose turn is over are looked at for the place of one job that waits."""
 _RUNNING: Final = int(Phase.RUNNING)
+_PENDING: Final = int(Phase.PENDING)
 _TRAIN: Final = int(Kind.TRAIN)
 _UNTIL: Final = QUEUED | STARTED | CAPACITY_FREED | CAPACITY_LOST | COMMANDED
 
 Device: TypeAlias = tuple[int, int]
 """Node and number of the device in it."""
+Waits: TypeAlias = tuple[int, int]
+"""Since when, and which job."""
 Groups: TypeAlias = list[tuple[int, ...]]
 
 
@@ -104,39 +110,36 @@ class _Turns:
         self._resumed: set[int] = set()
         self._refused: set[int] = set()
         """Shapes for which there was no place."""
-        self._sizes: dict[int, list[int]] | None = None
-        """By number of GPUs, those that computed on so many when this was first asked for."""
-        self._computing: dict[Device, list[int]] = {}
-        self._below: dict[Device, int] = {}
-        """By device: how many sleep there and wait for a turn."""
-        self._devices = view.cached(_Devices)
-        for job in sorted(view.ledger.holds):
-            self._note(job)
+        self._asked = False
+        """Whether turns were looked through: who resumes later is not looked at."""
+        self._standing = view.cached(Standing)
+        self._standing.follow(view, self.turn_ends)
 
     def groups(self) -> Groups:
-        """The jobs that compute on the same devices, each group once."""
-        return list(dict.fromkeys(map(tuple, self._computing.values())))
+        """The jobs that compute on the same parts of devices, each group once."""
+        return self._standing.groups()
 
-    def _on(self, job: int) -> tuple[Device, ...]:
-        """The devices that a job holds."""
-        return self._devices.of(job, self._view.ledger.holds[job][1])
-
-    def _note(self, job: int) -> None:
+    def _note(self, job: int, ends: int = NEVER) -> None:
         """The job computes where it is from now on, or sleeps."""
-        computing, below = self._computing, self._below
-        if job not in self._view.ledger.asleep:
-            for device in self._on(job):
-                computing.setdefault(device, []).append(job)
-        elif job in self._view.resumable:  # else people want it to sleep
-            for device in self._on(job):
-                below[device] = below.get(device, 0) + 1
+        self._standing.note(self._view, job, ends)
 
-    def waiting(self) -> list[int]:
-        """The jobs that wait for a turn, the one that has waited longest first."""
+    def waiting(self) -> Iterator[int]:
+        """The jobs that wait for a turn, the one that has waited longest first, but for those in
+        the queue of a shape that found no place."""
         view, at = self._view, self._view.at
-        asleep = [(at.since[job], job) for job in self._mine & view.ledger.asleep & view.resumable]
-        line = [(at.pending_since[job], job) for job in view.pending.tolist()]
-        return [job for _, job in sorted(asleep + line)]
+        sleeping = self._mine & view.ledger.asleep & view.resumable
+        lines = self._standing.lines
+        line: list[Waits] = sorted((at.since[job], job) for job in sleeping)
+        heap = [(first[0], shape, 0, first) for shape, first in lines.items() if first]
+        heap += [(line[0], -1, 0, line)] if line else []
+        heapify(heap)
+        while heap:
+            (_, job), shape, at_now, line = heap[0]
+            yield job
+            if shape in self._refused or at_now + 1 == len(line):
+                heappop(heap)
+            else:
+                heapreplace(heap, (line[at_now + 1], shape, at_now + 1, line))
 
     def turn_ends(self, job: int) -> int:
         """When a job will have computed for a quantum; NEVER for one that has not begun, or is not
@@ -162,11 +165,7 @@ class _Turns:
 
     def _gave_way(self, job: int) -> None:
         """The job computes no more where it did."""
-        asleep = job in self._view.ledger.asleep
-        for device in self._devices.last(job):
-            self._computing[device].remove(job)
-            if asleep:
-                self._below[device] = self._below.get(device, 0) + 1
+        self._standing.gave_way(job, asleep=job in self._view.ledger.asleep)
 
     def _yields(self, job: int, *, keeps: bool) -> None:
         draft = self._view.draft
@@ -177,8 +176,7 @@ class _Turns:
 
     def _in_the_way(self, holder: int) -> list[int]:
         """Who computes on any device that `holder` has."""
-        computing = self._computing
-        return sorted({job for device in self._on(holder) for job in computing.get(device, ())})
+        return self._standing.on(self._standing.seen[holder].devices)
 
     def _may_join(self, job: int, others: list[int]) -> bool:
         packs = self._slices.packs
@@ -192,12 +190,7 @@ class _Turns:
         """When the next turn ends of a job that computes over others; in a quantum where it is over
         and no job could take it."""
         now = self._view.now
-        over = {
-            job
-            for device, below in self._below.items()
-            if below
-            for job in self._computing.get(device, ())
-        }
+        over = self._standing.on(self._standing.below)
         ends = min((self.turn_ends(job) for job in over), default=NEVER)
         return ends if ends > now else self._after_a_quantum(now)
 
@@ -212,18 +205,13 @@ class _Turns:
             self.take_turn_from(others, keeps=True)
         if self._view.draft.resume(job):
             self._resumed.add(job)
-            for device in self._on(job):
-                self._below[device] -= 1
-                self._computing.setdefault(device, []).append(job)
+            self._note(job, NEVER if self._asked else self.turn_ends(job))
 
     def start(self, job: int) -> None:
         """A place for a job that waits: a free one, one beside another job, or that of a job whose
         turn is over."""
-        shape = self._view.at.shape[job]
-        if shape in self._refused:
-            return
         if not (self._on_free(job) or self._beside_another(job) or self._on_a_turn(job)):
-            self._refused.add(shape)
+            self._refused.add(self._view.at.shape[job])
 
     def _on_free(self, job: int) -> bool:
         placement = self._slices.place.find(self._view, self._view.ledger, job)
@@ -239,23 +227,12 @@ class _Turns:
         self._view.draft.start(job, placement)
         self._note(job)
 
-    def _of_size(self, least: int, most: int) -> list[int]:
-        """Jobs that compute on so many GPUs, and began before this decision."""
-        size, asleep = self._view.at.size, self._view.ledger.asleep
-        if self._sizes is None:
-            self._sizes = {}
-            for other in sorted({each for jobs in self._computing.values() for each in jobs}):
-                self._sizes.setdefault(size[other], []).append(other)
-        holds, sizes = self._view.ledger.holds, self._sizes
-        jobs = [job for gpus in sizes if least <= gpus <= most for job in sizes[gpus]]
-        return [job for job in jobs if job in holds and job not in asleep]
-
     def _beside_another(self, job: int) -> bool:
         view, packs = self._view, self._slices.packs
         if packs is None or not packs.may_pair(view, self.memory, job):
             return False
-        gpus = view.at.gpus[job]
-        for other in self._of_size(gpus, gpus):
+        self._asked = True
+        for other in self._standing.sharing(view.at.gpus[job]):
             placement = view.ledger.holds[other][1]
             if self._may_join(job, self._in_the_way(other)) and view.ledger.is_free(
                 view.draft.shape(job), placement
@@ -266,16 +243,11 @@ class _Turns:
 
     def _on_a_turn(self, job: int) -> bool:
         view, draft = self._view, self._view.draft
-        due: list[tuple[int, int, int, int]] = []
-        for other in self._of_size(max(view.at.gpus[job], 1), NEVER):
-            ends = self.turn_ends(other)
-            if ends > view.now:
-                self.wake = min(self.wake, ends)
-                continue
-            below = max(self._below.get(device, 0) for device in self._on(other))
-            due.append((view.at.size[other], below, ends, other))
+        self._asked = True
+        over, ends = self._standing.due(max(view.at.gpus[job], 1), view.now)
+        self.wake = min(self.wake, ends)
         keeps = may_doze(draft.shape(job))
-        for *_, other in sorted(due)[:TRIES]:
+        for *_, other in nsmallest(TRIES, over):
             others = self._in_the_way(other)
             if not self._all_had_theirs(others):
                 continue
@@ -301,22 +273,174 @@ class _Turns:
         ]
 
 
-class _Devices:
-    """The devices of what each job was last seen to hold."""
+class Seen(NamedTuple):
+    """What a job was last seen to do: what it held, the devices of that, whether it computed, or
+    slept and waited for a turn, the GPUs that it had, and when its turn ends."""
 
-    __slots__ = ("_seen",)
+    held: tuple[Shape, Placement]
+    devices: tuple[Device, ...]
+    computes: bool
+    waits: bool
+    size: int
+    ends: int
+
+
+class Standing:
+    """Who computes where, who sleeps below, and whose turns are over, as of the last decision. A
+    cache: a decision looks at those who changed."""
+
+    __slots__ = (
+        "_asleep",
+        "_computing",
+        "_delta",
+        "_in_line",
+        "_over",
+        "_sharing",
+        "_touched",
+        "_turns",
+        "_waiting",
+        "below",
+        "lines",
+        "seen",
+    )  # fmt: skip
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[Placement, tuple[Device, ...]]] = {}
+        self.seen: dict[int, Seen] = {}
+        self.below: dict[Device, int] = {}
+        """By device: how many sleep there and wait for a turn, where there are any."""
+        self._computing: dict[Device, list[int]] = {}
+        self._turns: dict[int, dict[int, set[int]]] = {}
+        """By number of GPUs and end of their turns, those whose turns were not over."""
+        self._over: dict[int, set[int]] = {}
+        """By number of GPUs, those whose turns were over."""
+        self._sharing: dict[int, set[int]] = {}
+        """By number of GPUs, those that compute on parts of them, so that others may join."""
+        self._touched: set[int] = set()
+        self.lines: dict[int, list[Waits]] = {}
+        """By shape, the jobs in the queue, the one that has waited longest first."""
+        self._in_line: dict[int, tuple[int, Waits]] | None = None
+        """By job in the queue: its shape, and how it stands there."""
+        self._delta = HoldingsDelta()
+        self._asleep: set[int] = set()
+        self._waiting: set[int] = set()
 
-    def of(self, job: int, placement: Placement) -> tuple[Device, ...]:
-        """The devices of `placement`, which the job holds."""
-        seen = self._seen.get(job)
-        if seen is None or seen[0] is not placement:
-            devices = [(slot.node, each) for slot in placement for each in members(slot.devices)]
-            seen = self._seen[job] = placement, tuple(devices)
-        return seen[1]
+    def follow(self, view: View, turn_ends: Callable[[int], int]) -> None:
+        """Look at the jobs that changed since the last decision."""
+        self._line_up(view)
+        ledger = view.ledger
+        gone, come = self._delta.changes(ledger)
+        touched = self._touched
+        touched.update(gone, (job for job, _ in come), view.changed)
+        if ledger.asleep or self._asleep:
+            asleep, waiting = set(ledger.asleep), ledger.asleep & view.resumable
+            touched |= (asleep ^ self._asleep) | (waiting ^ self._waiting)
+            self._asleep, self._waiting = asleep, waiting
+        for job in touched:
+            self._forget(job)
+            if job in ledger.holds:
+                self.note(view, job, turn_ends(job))
+        self._touched = set()
 
-    def last(self, job: int) -> tuple[Device, ...]:
-        """What the job was last seen to hold."""
-        return self._seen[job][1]
+    def _line_up(self, view: View) -> None:
+        """Who came to the queue stands there, who left it does not."""
+        at = view.at
+        if self._in_line is None:
+            self._in_line, changed = {}, view.pending.tolist()
+        else:
+            changed = [*view.changed, *self._touched]
+        for job in changed:
+            shape, standing = self._in_line.pop(job, (0, None))
+            if standing is not None:
+                line = self.lines[shape]
+                del line[bisect_left(line, standing)]
+            if at.phase[job] == _PENDING:
+                shape, standing = at.shape[job], (at.pending_since[job], job)
+                self._in_line[job] = shape, standing
+                insort(self.lines.setdefault(shape, []), standing)
+
+    def note(self, view: View, job: int, ends: int) -> None:
+        """The job computes where it is, until its turn `ends`, or sleeps."""
+        self._forget(job)
+        self._touched.add(job)
+        ledger, held = view.ledger, view.ledger.holds[job]
+        devices = tuple([(slot.node, each) for slot in held[1] for each in members(slot.devices)])
+        computes = job not in ledger.asleep
+        waits = not computes and job in view.resumable  # else people want it to sleep
+        seen = self.seen[job] = Seen(held, devices, computes, waits, view.at.size[job], ends)
+        for device in devices if computes else ():
+            self._computing.setdefault(device, []).append(job)
+        for device in devices if waits else ():
+            self.below[device] = self.below.get(device, 0) + 1
+        if computes and ends < NEVER:
+            self._turns.setdefault(seen.size, {}).setdefault(ends, set()).add(job)
+        if computes and held[1] and held[1][0].share:
+            self._sharing.setdefault(seen.size, set()).add(job)
+
+    def gave_way(self, job: int, *, asleep: bool) -> None:
+        """The job computes no more where it did; `asleep`: it waits there for its next turn."""
+        seen = self.seen[job]
+        self._forget(job)
+        self._touched.add(job)
+        if asleep:
+            self.seen[job] = seen._replace(computes=False, waits=True)
+            for device in seen.devices:
+                self.below[device] = self.below.get(device, 0) + 1
+
+    def _forget(self, job: int) -> None:
+        seen = self.seen.pop(job, None)
+        if seen is None:
+            return
+        if seen.waits:
+            for device in seen.devices:
+                self.below[device] -= 1
+                if not self.below[device]:
+                    del self.below[device]
+        if not seen.computes:
+            return
+        for device in seen.devices:
+            self._computing[device].remove(job)
+        self._over.get(seen.size, _NOBODY).discard(job)
+        self._sharing.get(seen.size, _NOBODY).discard(job)
+        turns = self._turns.get(seen.size, {})
+        if seen.ends in turns:
+            turns[seen.ends].discard(job)
+            if not turns[seen.ends]:
+                del turns[seen.ends]
+
+    def on(self, devices: Iterable[Device]) -> list[int]:
+        """The jobs that compute on any of `devices`, ascending."""
+        computing = self._computing
+        return sorted({job for device in devices for job in computing.get(device, ())})
+
+    def groups(self) -> Groups:
+        """The jobs that compute together on devices of which some of them has a part, each group
+        once."""
+        computing, seen = self._computing, self.seen
+        jobs = sorted(job for sized in self._sharing.values() for job in sized)
+        there = (computing[device] for job in jobs for device in seen[job].devices)
+        return list(dict.fromkeys(tuple(sorted(jobs)) for jobs in there))
+
+    def sharing(self, size: int) -> list[int]:
+        """The jobs that compute on parts of so many GPUs, ascending."""
+        return sorted(self._sharing.get(size, ()))
+
+    def due(self, least: int, now: int) -> tuple[list[tuple[int, int, int, int]], int]:
+        """Of the jobs with `least` GPUs or more those whose turns are over, as (GPUs, how many
+        sleep below, end of the turn, job), and when the next turn of the others ends."""
+        found, next_end = list[tuple[int, int, int, int]](), NEVER
+        below, seen = self.below, self.seen
+        for size in self._turns:
+            if size < least:
+                continue
+            turns = self._turns[size]
+            for end in [end for end in turns if end <= now]:
+                self._over.setdefault(size, set()).update(turns.pop(end))
+            next_end = min(next_end, min(turns, default=NEVER))
+            for job in self._over.get(size, ()):
+                _, devices, *_, ends = seen[job]
+                deepest = max([below.get(device, 0) for device in devices]) if below else 0
+                found.append((size, deepest, ends, job))
+        return found, next_end
+
+
+_NOBODY: Final[set[int]] = set()

@@ -21,7 +21,7 @@ from ganger.core.state.table import Ids
 from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.common.believed import believed_speed
-from ganger.mechanisms.common.reconcile import Sizes
+from ganger.mechanisms.common.reconcile import Sizes, above_sleepers
 from ganger.mechanisms.common.speed_cache import SpeedCache, Width, answers
 from ganger.mechanisms.sizing.marginal_gain import (
     Curves,
@@ -119,10 +119,17 @@ Rule = Callable[[View, Market], Ints]
 
 
 def resizable(view: View, ids: Ids) -> Ids:
-    """Those of `ids` that may be started, resized or stopped now."""
+    """Those of `ids` that may be started, resized or stopped now.
+
+    A job that computes over the memory of a sleeping one stays as it is: its GPUs would be free to
+    few others, so that with it there would be more to divide than without it.
+    """
     jobs, phase = view.jobs, view.jobs.phase[ids]
     may = (phase == _STARTING) | (phase == _RUNNING)
     may &= jobs.on_preempt[ids] != _NEVER
+    above = above_sleepers(view)
+    if above:
+        may &= ~np.isin(ids, list(above))
     resizable: Ids = ids[may | (phase == _PENDING)]
     return resizable
 

@@ -18,6 +18,7 @@ from ganger.mechanisms.common.reasons import decides_at
 from ganger.mechanisms.common.reconcile import (
     Sizes,
     Want,
+    above_sleepers,
     among,
     competitors,
     least_of,
@@ -130,4 +131,4 @@ class TargetPolicy:
             wants.append(Want(job, gpus, gpu_type, least[kind]))
         named = {want.job for want in wants}
         wants += [Want(job, 0) for job in without.tolist() if job not in named]
-        return towards(view, wants, self.place)
+        return towards(view, wants, self.place, above_sleepers(view))

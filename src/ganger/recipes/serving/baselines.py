@@ -8,10 +8,12 @@ from ganger.mechanisms.serving.batching import Preferred, Single, SizeOrTimeout
 from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.dispatch import LeastLoaded, PowerOfTwo, RoundRobin
 from ganger.mechanisms.serving.queues import Fifo
+from ganger.mechanisms.serving.residency import NextUse, Residency
 from ganger.recipes.registry import Count, Duration, Many, Paper, Positive, recipe
 from ganger.recipes.serving.caches import Cache, cached
 from ganger.recipes.serving.clairvoyant import Clairvoyant
 from ganger.recipes.serving.cork import Cork
+from ganger.recipes.serving.foreseen_steps import ForeseenSteps, Order
 
 _MS = SECOND // 1000
 NAIVE = Paper("No batching", "a baseline", objective="latency")
@@ -125,12 +127,20 @@ def dedicated(size: Count = 64, cache: Cache | None = None) -> Router:
 
 
 @recipe(FORESEEN, name="serve.clairvoyant", needs="future")
-def clairvoyant(full: Positive = 2.0) -> Router:
+def clairvoyant(full: Positive = 2.0, order: Order = Order.LEAST, size: Count = 128) -> Router:
     """A plan by all requests before they come. It cannot be deployed.
 
     While lanes have time left until the deadlines of what waits, the earliest deadline goes first,
     with all that wait and can be in time. From a load of `full` on, the batch is run that serves
     most requests per time: it may wait for requests that are about to come, and gives up those that
-    would keep it small. It is a plan that can be carried out, not the best one.
+    would keep it small. Where there are token models, steps are put together as in continuous
+    batching, of up to `size` sequences, those first that are due first or take least (`order`); and
+    what could not be in time even alone, with the output that it will have, is given up. Where not
+    all models fit in memory, what waits goes at once, and the model that is asked for latest goes
+    for one that is missing. It is a plan that can be carried out, not the best one.
     """
-    return Clairvoyant(full)
+    return Clairvoyant(
+        full,
+        ForeseenSteps.of(order, size),
+        Composed("serve.clairvoyant", Preferred(64, 0), residency=Residency(NextUse())),
+    )

@@ -6,19 +6,23 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
-from ganger.core.serving.router import Abilities
+from ganger.core.serving.router import Abilities, Router
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, News, Part, Wait
-from ganger.core.serving.world import Lane, World
+from ganger.core.serving.world import Lane, Latencies, World
 from ganger.core.units import NEVER, SECOND
+from ganger.mechanisms.serving.continuous import Memory as Lines
+from ganger.recipes.serving.foreseen_steps import ForeseenSteps
 
 _HORIZON: Final = SECOND
 """How far it looks where requests have no deadline."""
 _SKIPS: Final = (0, 1, 2, 4, 8, 16, 32, 64, 128)
-FORESEES: Final = Abilities(foresees=True)
+_FAR: Final = 10 * SECOND
+"""It is told at least what comes until then."""
+FORESEES: Final = Abilities(foresees=True, ahead=_FAR, chooses=True, loads=True)
 _LATE: Final = "it could not be answered in time"
 
 
@@ -30,24 +34,43 @@ class Memory(Struct):
 
 
 class Plan(NamedTuple):
-    """A batch that could be run: `size` of what is there by `begins`, after `skips` that are
-    given up; `ends`: by what is predicted."""
+    """A batch that could be run `by` a model, of requests for `model`: `size` of what is there by
+    `begins`, after `skips` that are given up; `ends`: by what is predicted."""
 
     worth: tuple[float, ...]
     model: int
+    by: int
     skips: int
     size: int
     begins: int
     ends: int
 
 
+def quickest(world: World, asked: int, lane: Lane) -> tuple[int, Latencies] | None:
+    """Of the models that can answer, the one that takes least for a single input on a lane, and
+    what it takes; None where none runs there."""
+    tables = [
+        (table.mean[1], model, table)
+        for model in world.variants[asked]
+        if (table := world.latencies(model, lane)) is not None
+    ]
+    if not tables:
+        return None
+    _, model, table = min(tables, key=lambda each: each[:2])
+    return model, table
+
+
 @dataclass(frozen=True)
 class Clairvoyant:
     """See the module. `full`: from which load on (of what lanes can do with the best batches, until
     the deadlines of what waits) the batch is run that serves most requests per time, whoever comes
-    first, and for which more may be waited; below it, the earliest deadline first, at once."""
+    first, and for which more may be waited; below it, the earliest deadline first, at once.
+    `steps`: what runs where there are token models; `loading`: where not all models fit. Of a
+    family, the model that is quickest on the lane answers."""
 
     full: float
+    steps: ForeseenSteps
+    loading: Router
     name: str = "serve.clairvoyant"
 
     @property
@@ -55,12 +78,26 @@ class Clairvoyant:
         """It foresees."""
         return FORESEES
 
-    def begin(self, world: World) -> Memory:
+    def begin(self, world: World) -> Any:
         """Nothing waits."""
-        return Memory([[] for _ in world.models], [0] * len(world.models))
+        if world.stores:
+            return self.loading.begin(world)
+        if any(known.tokens for known in world.models):
+            return self.steps.begin(world)
+        return Memory([[] for _ in world.variants], [0] * len(world.variants))
+
+    def _other(self, world: World) -> Router | None:
+        """What decides instead of this."""
+        if world.stores:
+            return self.loading
+        return self.steps if isinstance(world.memory, Lines) else None
 
     def arrive(self, world: World, rows: range) -> None:
         """Each waits by its deadline."""
+        other = self._other(world)
+        if other is not None:
+            other.arrive(world, rows)
+            return
         memory: Memory = world.memory
         requests = world.requests
         for row in rows:
@@ -70,6 +107,9 @@ class Clairvoyant:
 
     def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
         """The best plan for each lane; one that begins later is waited for."""
+        other = self._other(world)
+        if other is not None:
+            return other.next(world, idle)
         memory: Memory = world.memory
         orders: list[Do] = []
         wake = NEVER
@@ -85,7 +125,7 @@ class Clairvoyant:
             some = memory.waiting[plan.model][these]
             del memory.waiting[plan.model][these]
             rows = [row for _, row in some]
-            part = Part(plan.model, rows, world.count_items(rows))
+            part = Part(plan.by, rows, world.count_items(rows))
             orders.append(Batch(lane.number, (part,), "the best that is to come"))
         if wake < NEVER:
             orders.append(Wait(wake, 1 << 30))
@@ -94,13 +134,12 @@ class Clairvoyant:
     def _drop(self, world: World, memory: Memory, lane: Lane) -> None:
         """Give up what could not be in time even alone, on any lane that is up."""
         for model, waiting in enumerate(memory.waiting):
-            known = world.latencies(model, lane)
-            if not waiting or known is None:
+            if not waiting or quickest(world, model, lane) is None:
                 continue
             alone = [
-                table.mean[1]
+                quick[1].mean[1]
                 for each in world.lanes
-                if not each.down and (table := world.latencies(model, each)) is not None
+                if not each.down and (quick := quickest(world, model, each)) is not None
             ]
             late = bisect_left(waiting, (world.now + min(alone), -1))
             world.refuse([row for _, row in waiting[:late]], _LATE)
@@ -110,7 +149,7 @@ class Clairvoyant:
         here = [
             model
             for model, waiting in enumerate(memory.waiting)
-            if waiting and world.latencies(model, lane) is not None
+            if waiting and quickest(world, model, lane) is not None
         ]
         if not here:
             return None
@@ -124,10 +163,10 @@ class Clairvoyant:
         """The work that waits and comes until then, with the best batches, of what lanes can do."""
         work = 0.0
         for model, waiting in enumerate(memory.waiting):
-            known = world.latencies(model, lane)
-            if known is None:
+            quick = quickest(world, model, lane)
+            if quick is None:
                 continue
-            mean = known.mean
+            mean = quick[1].mean
             least = min(mean[n] / n for n in range(1, len(mean)))
             coming = world.future.count(model, world.now + 1, world.now + horizon)
             work += least * (len(waiting) + coming)
@@ -138,8 +177,9 @@ class Clairvoyant:
         self, world: World, memory: Memory, lane: Lane, model: int, full: bool
     ) -> list[Plan]:
         """What could be run of a model."""
-        known = world.latencies(model, lane)
-        assert known is not None, "a lane that serves a model has its latencies"
+        quick = quickest(world, model, lane)
+        assert quick is not None, "a lane that serves a model has its latencies"
+        by, known = quick
         waiting, now = memory.waiting[model], world.now
         there = [now] * len(waiting)
         later = self._coming(world, memory, model, known.largest) if full else []
@@ -158,11 +198,11 @@ class Clairvoyant:
                     break
                 ends = begins + known.mean[items]
                 worth = (count / (ends - now),) if full else (-due + known.mean[1], count)
-                plan = Plan(worth, model, skips, count, begins, ends)
+                plan = Plan(worth, model, by, skips, count, begins, ends)
                 best = plan if best is None or plan.worth >= best.worth else best
             if best is None and not skips:  # alone, it may still be in time
                 worth = (1 / known.mean[sizes[0]],) if full else (-due + known.mean[1], 1)
-                best = Plan(worth, model, 0, 1, now, now + known.mean[sizes[0]])
+                best = Plan(worth, model, by, 0, 1, now, now + known.mean[sizes[0]])
             if best is not None:
                 found.append(best)
         return found
@@ -170,8 +210,7 @@ class Clairvoyant:
     def _coming(self, world: World, memory: Memory, model: int, most: int) -> list[int]:
         """When the next requests for a model arrive."""
         came = memory.came[model]
-        arrival = world.future.coming(model).arrival
-        return [max(at, world.now) for at in arrival[came : came + most]]
+        return [max(at, world.now) for at in world.future.next_of(model, came, most)]
 
     def _items(
         self, world: World, waiting: Sequence[tuple[int, int]], later: Sequence[int]
@@ -184,6 +223,9 @@ class Clairvoyant:
 
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
         """Answer; what failed waits again."""
+        other = self._other(world)
+        if other is not None:
+            return other.ended(world, done)
         order = done.order
         assert isinstance(order, Batch), "it loads nothing"
         memory: Memory = world.memory
@@ -192,9 +234,11 @@ class Clairvoyant:
             world.answer(part.tasks, part.model)
             return ()
         for row in part.tasks:
-            insort(memory.waiting[part.model], (world.deadline_of(row), row))
+            asked = world.requests.model[row - world.requests.base]
+            insort(memory.waiting[asked], (world.deadline_of(row), row))
         return ()
 
     def told(self, world: World, news: News) -> Sequence[Do]:
         """Lanes come and go; it is asked again."""
-        return ()
+        other = self._other(world)
+        return () if other is None else other.told(world, news)

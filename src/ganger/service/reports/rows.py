@@ -83,7 +83,8 @@ def rows_of(daemon: Daemon, text: str | int) -> list[int]:
 
 def rows_listed(daemon: Daemon, text: str) -> list[int]:
     """The rows of jobs with commas between them, each once. Raises BadInput."""
-    named = dict.fromkeys(part.strip().lstrip("0") for part in text.split(","))
+    parts = (part.strip() for part in text.split(","))
+    named = dict.fromkeys(part.lstrip("0") or part[:1] for part in parts)
     if len(named) > NAMED_MAX:
         raise BadInput(f"more than {NAMED_MAX} jobs are named", where="jobs", mend="ask in parts")
     return list(dict.fromkeys(row for job in named for row in rows_of(daemon, job)))

@@ -39,11 +39,13 @@ _REASONS: Final = 16
 class Requested:
     """The requests of one service. `plane`: over lanes that are all down, enough of every type;
     `load`: microseconds that a replica loads before it answers; `says`: the class that its model
-    gives each input, where that was recorded."""
+    gives each input, where that was recorded; `beside`: the same requests to the same replicas
+    under another router, of which nothing is reported."""
 
     plane: Plane
     load: int
     says: Sequence[int] | None = None
+    beside: Plane | None = None
 
 
 class _Window:
@@ -167,6 +169,7 @@ class _Service:
 
     def __init__(self, requested: Requested) -> None:
         self.plane, self.load = requested.plane, requested.load
+        self._planes = [each for each in (requested.plane, requested.beside) if each is not None]
         self.world = requested.plane.world
         self.window = _Window(self.world, requested.says)
         self.world.heard = self.window.over
@@ -198,7 +201,13 @@ class _Service:
             self.window.up += passed
             self.total_up += passed
             self.changed = now
-            self.plane.advance(now)
+            for plane in self._planes:
+                plane.advance(now)
+
+    def turn(self, lane: int, now: int, *, up: bool, drains: bool = False) -> None:
+        """A lane comes or goes."""
+        for plane in self._planes:
+            plane.turn(lane, now, up=up, drains=drains)
 
     def begin(self, job: int, types: Sequence[str]) -> list[int]:
         """A replica starts on devices of these types: the lanes that it will be."""
@@ -220,14 +229,21 @@ class _Service:
         for lane in () if self.over else self.lanes.pop(job, ()):
             self.given.pop(lane, None)
             self.pass_time(now)
-            self.plane.turn(lane, now, up=False, drains=drains)
+            self.turn(lane, now, up=False, drains=drains)
 
     def close(self, now: int) -> None:
         """The service is over: nothing more is answered."""
         if not self.over:
             self.over = True
             self.pass_time(now)
-            self.plane.close(now, ENDED)
+            for plane in self._planes:
+                plane.close(now, ENDED)
+
+    def finish(self) -> None:
+        """The simulation is over, and so is the service."""
+        for plane in self._planes:
+            plane.advance()
+            plane.finish()
 
     def given_back(self, service: int) -> list[int]:
         """The replicas, as jobs, that the router gave back and has not used again."""
@@ -333,7 +349,7 @@ class Requesting:
             if lane in service.lanes.get(replica, ()) and not service.over:
                 service.pass_time(now)
                 service.loaded[lane] = now
-                service.plane.turn(lane, now, up=True)
+                service.turn(lane, now, up=True)
         if now < self._next:
             return []
         told: list[tuple[int, dict[str, float | None]]] = []
@@ -419,5 +435,4 @@ class Requesting:
         """The simulation is over: what still waits is refused."""
         for service in self._services.values():
             service.close(now)
-            service.plane.advance()
-            service.plane.finish()
+            service.finish()

@@ -56,6 +56,7 @@ def compare(
             tasks,
             workers=workers,
             per_request=target,
+            yardsticks=chosen.get("yardsticks", True),
             progress=lambda share: bar.show(share, 1.0),
         )
     if chosen["report"] is not None:
@@ -104,6 +105,7 @@ def _tasks(chosen: dict[str, Any]) -> list[Task]:
         watch=chosen["report"] is not None,
         windows=_window(chosen.get("windows")),
         table=_table(chosen),
+        like=chosen.get("like", False),
         prices=tuple(sorted(chosen.get("prices", {}).items())),
     )
     return [
@@ -148,7 +150,15 @@ def serve_on_cluster(requests: Path, cluster: str, recipe: str, options: dict[st
         "per_request": None,
         **{
             name: options[name]
-            for name in ("slo", "seeds", "workers", "quiet", "as_json", "report")
+            for name in (
+                "slo",
+                "seeds",
+                "workers",
+                "quiet",
+                "as_json",
+                "report",
+                "yardsticks",
+            )
         },
     }
     compare(str(requests), lambda: load_requests(requests), chosen)
@@ -171,7 +181,13 @@ def _report(found: Comparison, inputs: Sequence[str], path: Path) -> None:
     from ganger.lab.report.serving import write_report
 
     origin = origin_of(shlex.join(["ganger", *sys.argv[1:]]), inputs)
-    write_report([*found.runs, *found.oracle], path, origin=origin, bounds=found.bounds)
+    write_report(
+        [*found.runs, *found.oracle],
+        path,
+        origin=origin,
+        bounds=found.bounds,
+        missing=found.missing,
+    )
     click.echo(f"report: {path}", err=True)
 
 
@@ -199,6 +215,10 @@ def _table(chosen: dict[str, Any]) -> str:
     """The folder of tables of windows, which is made. Raises BadInput without windows, and where it
     cannot be."""
     folder: str = chosen.get("table", "")
+    if not folder and chosen.get("like"):
+        raise BadInput(
+            "there is no table", where="--windows-like", mend="add --windows-table FOLDER"
+        )
     if not folder:
         return ""
     if not chosen.get("windows"):

@@ -12,7 +12,7 @@ import click
 from ganger.cli import completion
 from ganger.cli.lab.trace import bars, console, plain_table
 from ganger.cli.lazy import Suggesting
-from ganger.cli.options import key_values
+from ganger.cli.options import key_values, yardsticks_option
 from ganger.core.errors import BadInput
 from ganger.core.units import NEVER, SECOND, format_duration, parse_duration
 
@@ -360,9 +360,12 @@ _SIMULATE = (
                  "were run are read from a table (docs/serving.md)."),
     click.option("--windows-table", "table", default="", metavar="FOLDER",
                  type=click.Path(file_okay=False),
-                 help="Keep that table here, for runs of logs that go on like this one."),
+                 help="Keep that table here, for the next run of this log."),
+    click.option("--windows-like", "like", is_flag=True,
+                 help="The table may be of another log that was like this one."),
     click.option("--per-request", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                  help="Write what became of each request here, as CSV. Only for a single run."),
+    yardsticks_option,
     click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
                  help="Write an HTML report here."),
     click.option("--workers", type=click.IntRange(1), help="Processes (default: all cores)."),

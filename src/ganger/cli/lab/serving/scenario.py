@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ganger.workloads.scenario.reading import Scenario
 
 _OF_JOBS: Final = ("by", "why", "per_job", "log", "validate")
-_OUTPUT: Final = (*_OF_JOBS, "as_json", "report", "workers", "quiet", "trace")
+_OUTPUT: Final = (*_OF_JOBS, "as_json", "report", "workers", "quiet", "trace", "yardsticks")
 """The options that a scenario leaves to the command line."""
 
 
@@ -63,7 +63,7 @@ def _on_a_fleet(scenario: Scenario, options: dict[str, Any]) -> None:
         "windows": document.windows,
         "prices": document.prices,
         "per_request": None,
-        **{name: options[name] for name in ("workers", "quiet", "as_json", "report")},
+        **{name: options[name] for name in ("workers", "quiet", "as_json", "report", "yardsticks")},
     }
     compare(str(scenario.path), scenario.requests, chosen, scenario.files)
 
@@ -90,7 +90,7 @@ def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
         "knows": training.knows,
         "window": training.window,
         "load": ",".join(f"{each:g}" for each in training.loads) or None,
-        "traffic": _traffic(scenario, watch=options["report"] is not None),
+        "traffic": _traffic(scenario, options),
         "prices": document.prices,
         "files": scenario.files,
     }
@@ -99,7 +99,7 @@ def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
     )
 
 
-def _traffic(scenario: Scenario, *, watch: bool) -> Traffic:
+def _traffic(scenario: Scenario, options: dict[str, Any]) -> Traffic:
     from ganger.lab.serving.hosting import Traffic
     from ganger.recipes.registry import make_router
     from ganger.workloads.models.reading import read_models
@@ -108,4 +108,11 @@ def _traffic(scenario: Scenario, *, watch: bool) -> Traffic:
     make_router(router)
     slo = next((parse_duration(each, where="slo") for each in scenario.document.slo), NEVER)
     models = read_models(scenario.models)
-    return Traffic(scenario.requests(), models, router, slo, watch=watch)
+    return Traffic(
+        scenario.requests(),
+        models,
+        router,
+        slo,
+        watch=options["report"] is not None,
+        yardsticks=options["yardsticks"],
+    )

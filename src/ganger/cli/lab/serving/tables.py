@@ -138,13 +138,16 @@ def _lines(found: Comparison, groups: Groups, same: list[str]) -> list[str]:
         for recipe in dict.fromkeys(run.recipe for run in runs if run.needs)
     ]
     places = list(dict.fromkeys(run.place for run in runs))
-    for place, bound in found.bounds.items():
-        if bound.attainment <= _ALL:
-            where = place.told(places)
-            lines.append(
-                f"{where}{': no' if where else 'No'} recipe can have more than"
-                f" {percent(bound.attainment)} in time, without luck"
-            )
+    lines += found.missing
+    low = {place: bound for place, bound in found.bounds.items() if bound.attainment <= _ALL}
+    for place, bound in low.items():
+        where = place.told(places)
+        lines.append(
+            f"{where}{': no' if where else 'No'} recipe can have more than"
+            f" {percent(bound.attainment)} in time, without luck"
+        )
+    if len(low) < len(found.bounds):
+        lines.append(f"{'Elsewhere the' if low else 'The'} bound on what is in time is 100%.")
     for group in groups.values():
         first = group[0]
         where = ", ".join(filter(None, (first.recipe, first.place.told(places))))

@@ -1,4 +1,4 @@
-"""A table of windows as a file, so that the next run goes on from it (`ganger.windows/1`).
+"""A table of windows as a file, so that the next run goes on from it (`ganger.windows/2`).
 
 MessagePack of plain data: what is counted of each entry, its blocks (from which the intervals
 follow), and distributions of times as bins. Names stand for codes, since another log may bring
@@ -19,7 +19,7 @@ from msgspec import Struct
 import ganger
 from ganger.core.errors import BadInput
 
-FORMAT: Final = "ganger.windows/1"
+FORMAT: Final = "ganger.windows/2"
 _LARGEST: Final = 1 << 28
 """Bytes; no table is as large."""
 
@@ -90,10 +90,12 @@ class StoredEntry(Struct, forbid_unknown_fields=True):
 
 
 class StoredTable(Struct, forbid_unknown_fields=True):
-    """A file. `holds_for`: all that the entries depend on besides the requests."""
+    """A file. `holds_for`: all that the entries depend on besides the requests; `log`: how those
+    begin."""
 
     format: str
     holds_for: str
+    log: str
     entries: list[StoredEntry]
 
 
@@ -108,8 +110,9 @@ def digest(text: str) -> str:
     return hashlib.sha256(f"{ganger.__version__}\n{text}".encode()).hexdigest()
 
 
-def load(path: Path, holds_for: str) -> list[StoredEntry]:
-    """The entries of a file; none where there is none yet. Raises BadInput."""
+def load(path: Path, holds_for: str, log: str) -> list[StoredEntry]:
+    """The entries of a file; none where there is none yet. `log`: how the requests begin, "" where
+    they may be of any log. Raises BadInput."""
     mend = "delete it, and it is made again"
     try:
         if not path.exists():
@@ -125,12 +128,18 @@ def load(path: Path, holds_for: str) -> list[StoredEntry]:
         raise BadInput("it is not a table of windows", where=str(path), mend=mend) from None
     if table.format != FORMAT or table.holds_for != digest(holds_for):
         raise BadInput("it is a table of other runs", where=str(path), mend=mend)
+    if log and table.log != log:
+        raise BadInput(
+            "it is a table of another log",
+            where=str(path),
+            mend="name another folder, or add --windows-like for a log that goes on like that one",
+        )
     return table.entries
 
 
-def save(path: Path, holds_for: str, entries: list[StoredEntry]) -> None:
+def save(path: Path, holds_for: str, log: str, entries: list[StoredEntry]) -> None:
     """Write a file whole, in place of the one before. Raises BadInput."""
-    data = msgspec.msgpack.encode(StoredTable(FORMAT, digest(holds_for), entries))
+    data = msgspec.msgpack.encode(StoredTable(FORMAT, digest(holds_for), log, entries))
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         new.write_bytes(data)

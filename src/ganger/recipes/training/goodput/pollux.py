@@ -20,7 +20,7 @@ from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.common.believed import believed_speed
 from ganger.mechanisms.common.reasons import decides_at
-from ganger.mechanisms.common.reconcile import Want, competitors, towards
+from ganger.mechanisms.common.reconcile import Want, above_sleepers, competitors, towards
 from ganger.mechanisms.common.speed_cache import SpeedCache, Width, answers
 from ganger.mechanisms.placement.place import PACK, Placer, counted
 from ganger.mechanisms.sizing.elastic import resizable
@@ -264,6 +264,7 @@ class GoodputPolicy:
             for job in movable[~plain].tolist()
         ]
         stays += others[view.jobs.phase[others] != Phase.PENDING].tolist()
+        stays += above_sleepers(view)
         towards(view, wants, self.place, stays)
         kept = Population() if len(others) else Population.of(ids, people)
         due = view.now + self.every
@@ -301,7 +302,8 @@ class GoodputPolicy:
         grown = [self.growth * largest.get(job, 0) for job in ids.tolist()]
         most = np.maximum(np.minimum(most, np.array(grown, np.int64)), least)
         kinds = [shapes[code].kind for code in shape.tolist()]
-        width = int(max(most.max(initial=1), fair.max(initial=1)))
+        holds = now.sum(axis=1)  # more than its most, where a node that it is on takes no others
+        width = int(max(most.max(initial=1), fair.max(initial=1), holds.max(initial=0)))
         speed, of = speeds(view, ids, kinds, width)
         widest = max(int(room.max(initial=1)), 1)
         alone = speed[of, np.minimum(-(-fair // widest), speed.shape[1] - 1), fair]

@@ -15,6 +15,7 @@ from ganger.mechanisms.placement.place import AnyType, Place
 from ganger.recipes.registry import Count, Duration, Many, Paper, Part, Period, recipe
 from ganger.recipes.training.baselines import LECTURE
 from ganger.recipes.training.fairness.recipes import GAVEL
+from ganger.recipes.training.placement.fragmentation import LeastFragmentation, Ties, read_class
 from ganger.recipes.training.placement.hived import CellPolicy
 from ganger.recipes.training.placement.spin import TimeIndexed
 from ganger.recipes.training.placement.topology import ByUtility
@@ -132,6 +133,42 @@ def _cell(text: str) -> tuple[str, int, int]:
             f"{text!r} is not a valid cell", where="hived(cells)", mend="write like ann:2x4"
         )
     return tenant, int(count), int(size)
+
+
+@recipe(
+    Paper(
+        "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient"
+        " Descent",
+        "Weng et al.",
+        "USENIX ATC",
+        2023,
+        "utilization",
+    ),
+    reconstructed="gangs count as tasks of one node; without a workload the jobs seen so far",
+    wants=("parts of GPUs",),
+)
+def fgd(
+    workload: tuple[str, ...] = (),
+    ties: Ties = Ties.FULLEST,
+    covers: Part = 1.0,
+    walk: Walk = Walk.STRICT,
+) -> Policy:
+    """First come, first served, where the least of the free GPUs becomes useless to the workload.
+
+    What is free on a node is a fragment for a task that cannot run there, or that finds too little
+    left on a device. A node's fragmentation is the mean over the tasks of the workload; a job goes
+    to the node, and the device, where that grows least.
+
+    `workload`: the tasks and how many there are of each, as count*GPUs, with xTHOUSANDTHS for a
+    share of one, @CPUS, /TYPE|TYPE and #POOL: `25*1x300@4;3*8@96/V100|T4`. On the command line
+    `workload=@FILE` takes them from a trace. By default it is the jobs submitted so far, of whom
+    the first 1, 2, 4, 8 and so on count. `covers`: only the most frequent classes of tasks count
+    that have this part of all. `ties`: among nodes that are as good, the one with the least free,
+    or the lowest.
+    """
+    tasks = tuple(map(read_class, workload))
+    place = LeastFragmentation(workload=tasks, ties=ties, covers=covers)
+    return QueuePolicy("fgd", FIRST_COME, walk, place=place)
 
 
 @recipe(

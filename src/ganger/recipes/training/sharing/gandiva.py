@@ -3,15 +3,17 @@ affinity (Xiao et al., OSDI 2018, sections 3.1 and 3.2)."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from ganger.core.books.ledger import Cell, Ledger
+from ganger.core.books.ledger import Cell, Fit, Ledger, pick_devices
 from ganger.core.books.occupancy import may_doze
-from ganger.core.plan import Placement
-from ganger.core.spec import Shape
+from ganger.core.plan import Placement, Slot
+from ganger.core.spec import Locality, Shape
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, WHOLE
 from ganger.core.view import View
@@ -157,40 +159,90 @@ class ByAffinity(Place):
             return None
         served = view.cached(_Served)
         served.look(view, ledger)
-        alike = set(served.nodes.get(gpus or view.at.gpus[job], ()))
-        used = {node for nodes in served.nodes.values() for node in nodes}
-        for nodes in (alike, {node for node in range(view.nodes.n) if node not in used}):
-            if {slot.node for slot in first} <= nodes:
+        size = gpus or view.at.gpus[job]
+        for among in (served.alike(size), served.unused(ledger)):
+            nodes = [slot.node for slot in first]
+            if all(among[ledger.cell_of[node].index] & ledger.bit[node] for node in nodes):
                 return first
-            with ledger.hidden([node for node in range(view.nodes.n) if node not in nodes]):
-                better = super().find(view, ledger, job, cells, gpus) if nodes else None
+            better = self._among(view, ledger, job, cells, gpus, among)
             if better is not None:
                 return better
         return first
 
+    def _among(
+        self,
+        view: View,
+        ledger: Ledger,
+        job: int,
+        cells: list[Cell] | None,
+        gpus: int,
+        among: Mapping[int, int],
+    ) -> Placement | None:
+        """By the fit rule on the nodes whose bits are in `among`, by the index of their cell."""
+        shape = view.draft.shape(job)
+        need = gpus or shape.gpus
+        if shape.is_plain and self.fit is Fit.BEST and shape.locality > Locality.ISLAND:
+            for cell in ledger.cells_for(shape) if cells is None else cells:
+                node = ledger.fullest(cell, need, among[cell.index])
+                if node >= 0:
+                    mask = pick_devices(ledger.free_mask[node], need, ledger.island[node])
+                    return (Slot(node, mask, need),)
+                if ledger.free_among(cell, among[cell.index]) >= need:
+                    break  # over several nodes
+            else:
+                return None
+        cell_of, bit = ledger.cell_of, ledger.bit
+        others = [
+            node for node in range(view.nodes.n) if not among[cell_of[node].index] & bit[node]
+        ]
+        with ledger.hidden(others):
+            return super().find(view, ledger, job, cells, gpus)
+
 
 class _Served:
-    """By number of GPUs that jobs ask for: the nodes where such jobs are, and how many."""
+    """Which nodes serve jobs of which number of GPUs, as bits by the index of their cell."""
 
-    __slots__ = ("_delta", "_placed", "nodes")
+    __slots__ = ("_alike", "_counts", "_delta", "_placed", "_used")
 
     def __init__(self) -> None:
         self._delta = HoldingsDelta()
         self._placed: dict[int, tuple[int, Placement]] = {}
-        self.nodes: dict[int, dict[int, int]] = {}
+        self._counts: dict[tuple[int, int], int] = {}
+        """By number of GPUs and node: how many such jobs are there."""
+        self._alike: dict[int, defaultdict[int, int]] = {}
+        self._used: dict[int, int] = {}
+        """By node: of how many sizes jobs are there."""
+
+    def alike(self, size: int) -> Mapping[int, int]:
+        """The nodes where jobs of as many GPUs are."""
+        return self._alike.get(size) or defaultdict(int)
+
+    def unused(self, ledger: Ledger) -> Mapping[int, int]:
+        """The nodes where nobody is."""
+        free = {cell.index: (1 << len(cell.nodes)) - 1 for cell in ledger.cells}
+        for node in self._used:
+            free[ledger.cell_of[node].index] ^= ledger.bit[node]
+        return free
 
     def look(self, view: View, ledger: Ledger) -> None:
         """Follow what has changed since the last look."""
         gone, come = self._delta.changes(ledger)
         for job in gone:
-            self._count(*self._placed.pop(job), -1)
+            self._count(ledger, *self._placed.pop(job), -1)
         for job, placement in come:
             self._placed[job] = view.at.gpus[job], placement
-            self._count(*self._placed[job], 1)
+            self._count(ledger, *self._placed[job], 1)
 
-    def _count(self, size: int, placement: Placement, jobs: int) -> None:
-        nodes = self.nodes.setdefault(size, {})
+    def _count(self, ledger: Ledger, size: int, placement: Placement, jobs: int) -> None:
+        alike = self._alike.setdefault(size, defaultdict(int))
         for slot in placement:
-            nodes[slot.node] = nodes.get(slot.node, 0) + jobs
-            if not nodes[slot.node]:
-                del nodes[slot.node]
+            before = self._counts.get((size, slot.node), 0)
+            self._counts[size, slot.node] = before + jobs
+            if before and before + jobs:
+                continue
+            alike[ledger.cell_of[slot.node].index] ^= ledger.bit[slot.node]
+            self._used[slot.node] = self._used.get(slot.node, 0) + jobs
+            if not before + jobs:
+                del self._counts[size, slot.node]
+            if not self._used[slot.node]:
+                del self._used[slot.node]

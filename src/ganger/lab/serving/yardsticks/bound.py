@@ -1,0 +1,236 @@
+"""What no recipe can exceed: a bound on the requests that a fleet can answer in time.
+
+The relaxation: work is divisible and preemptible, an input costs the least that it costs in any
+batch, all lanes may work on one request, and the part of a request that was done by its deadline
+counts. A request that could not be in time even alone on an idle lane counts nothing. Latencies are
+the means: a run with noise may be a little above it by luck. Of a pipeline only those items of its
+stages count that there are whatever the lot says, and no stage waits for another. What requests to
+token models take at least: `tokens`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.errors import InvariantError
+from ganger.core.units import NEVER, SECOND
+from ganger.lab.serving.yardsticks.rates import Asked, Rates
+
+WINDOW: Final = 10_000
+"""Requests of one linear programme."""
+COARSE: Final = 1_000_000
+"""The same of a log that is so long that its windows are read from a table."""
+_SLICES: Final = 64
+"""Pieces of time of one; what a request's time touches of a piece, it may use."""
+_VARIABLES: Final = 100_000
+_DONE: Final = 1e-9
+_FREE: Final = 1e-6
+"""Microseconds of what costs nothing."""
+_ALIKE: Final = 0.01
+"""Costs of requests to token models are told apart to this part of them, and rounded down."""
+_COLUMNS: Final = {"items": 1, "prompt": 0, "output": 0}
+Columns = Mapping[str, Sequence[int]]
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+
+
+class Bound(NamedTuple):
+    """`requests` that came, the most that can be in time, and the seconds in which they came."""
+
+    requests: int
+    in_time: float
+    span_seconds: float
+
+    @property
+    def attainment(self) -> float:
+        """As a part of all requests."""
+        return min(self.in_time / self.requests, 1.0) if self.requests else 1.0
+
+    @property
+    def goodput_per_second(self) -> float | None:
+        """As requests a second; None where all came at once."""
+        return self.in_time / self.span_seconds if self.span_seconds else None
+
+
+def bounded(
+    chunks: Iterator[Columns], rates: Rates, *, coarse: bool = False, begins: int = 0
+) -> Bound:
+    """Of requests in order of arrival, as columns of the plane. Exact for the relaxation while they
+    are of one model and bring one input each; a linear programme for every WINDOW of them else, or
+    for every COARSE window. No device runs before `begins` (microseconds)."""
+    requests, in_time, first, last = 0, 0.0, 0, 0
+    fluid: _Fluid | None = None
+    waiting: list[Asked] = []
+    simple, window = not rates.speaks and not coarse, COARSE if coarse else WINDOW
+    for chunk in chunks:
+        if not len(chunk["arrival"]):
+            continue
+        asked = rates.dated(_asked(chunk))
+        first = first if requests else int(asked.arrival[0])
+        last, requests = int(asked.arrival[-1]), requests + len(asked.arrival)
+        asked = asked._replace(arrival=np.maximum(asked.arrival, begins))
+        able, dated = rates.possible(asked), np.minimum(asked.due, asked.first) < NEVER
+        in_time += float((able & ~dated).sum())
+        rows = asked.take(able & dated)
+        if simple and (rows.items == 1).all() and len(np.unique(rows.model)) <= 1:
+            if len(rows.model) and (fluid is None or fluid.model == rows.model[0]):
+                fluid = fluid or _Fluid(int(rows.model[0]), rates.rate(int(rows.model[0])))
+                fluid.come(rows.arrival.tolist(), rows.due.tolist())
+                continue
+            if not len(rows.model):
+                continue
+        simple = False
+        waiting.append(rows)
+        while sum(len(each.model) for each in waiting) >= window:
+            every = _joined(waiting)
+            in_time += _programme(every.take(slice(0, window)), rates)
+            waiting = [every.take(slice(window, None))]
+    if fluid is not None:
+        in_time += fluid.finish()
+    if any(len(each.model) for each in waiting):
+        in_time += _programme(_joined(waiting), rates)
+    return Bound(requests, in_time, (last - first) / SECOND)
+
+
+def _asked(chunk: Columns) -> Asked:
+    """The columns of a chunk, those that it lacks as they are where nobody states them."""
+    count = len(chunk["arrival"])
+    return Asked(
+        np.array(chunk["arrival"], np.int64),
+        np.array(chunk.get("deadline", [NEVER] * count), np.int64),
+        np.full(count, NEVER),
+        np.array(chunk["model"], np.int64),
+        *(np.array(chunk.get(name, [blank] * count), np.int64) for name, blank in _COLUMNS.items()),
+    )
+
+
+def _joined(some: Sequence[Asked]) -> Asked:
+    return Asked(*(np.concatenate(columns) for columns in zip(*some, strict=True)))
+
+
+class _Fluid:
+    """The earliest deadline first, at `rate` requests a microsecond: no other order serves more of
+    the requests by their deadlines."""
+
+    def __init__(self, model: int, rate: float) -> None:
+        self.model, self._rate = model, rate
+        self._now, self._came, self._lost = 0.0, 0, 0.0
+        self._open: list[tuple[int, float]] = []
+
+    def come(self, arrivals: Sequence[int], deadlines: Sequence[int]) -> None:
+        """More requests."""
+        self._came += len(arrivals)
+        for at, due in zip(arrivals, deadlines, strict=True):
+            self._run(at)
+            heappush(self._open, (due, 1.0))
+
+    def finish(self) -> float:
+        """What is served by its deadline in all."""
+        self._run(NEVER)
+        return self._came - self._lost
+
+    def _run(self, until: float) -> None:
+        """Serve until then."""
+        waiting, rate = self._open, self._rate
+        while waiting and self._now < until:
+            due, part = heappop(waiting)
+            ends = min(self._now + part / rate, due, until)
+            left = part - max(ends - self._now, 0.0) * rate
+            self._now = max(self._now, ends)
+            if left <= _DONE:
+                continue
+            if ends < due:
+                heappush(waiting, (due, left))
+            else:
+                self._lost += left  # it is too late for this one
+        self._now = max(self._now, until)
+
+
+def _programme(asked: Asked, rates: Rates) -> float:
+    """The most of these requests that can be in time: the least by any measure."""
+    bounds = []
+    for some, costs in rates.measures(asked):
+        dated = some.due < NEVER
+        solved = _solved(some.take(dated), rates, costs[dated]) if dated.any() else 0.0
+        bounds.append(solved + float((~dated).sum()))
+    return min(bounds)
+
+
+def _kinds(asked: Asked, cost: F64, *, speaks: bool) -> tuple[I64, F64]:
+    """Which requests cost alike, and what the kinds cost by type."""
+    if not speaks:
+        code = asked.model * (int(asked.items.max()) + 1) + asked.items
+        _, at, kind = np.unique(code, return_index=True, return_inverse=True)
+        return kind, cost[at]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        steps = np.floor(np.log(np.maximum(cost, _FREE)) / np.log1p(_ALIKE))
+    rough = np.where(np.isfinite(cost), steps, np.inf)
+    kinds, kind = np.unique(rough, axis=0, return_inverse=True)
+    return kind.ravel(), np.exp(kinds * np.log1p(_ALIKE))
+
+
+def _solved(asked: Asked, rates: Rates, costs: F64) -> float:
+    """The most that can be in time, with time in pieces; requests that cost alike and may use the
+    same pieces are one row."""
+    kind, each = _kinds(asked, costs, speaks=rates.speaks)
+    begins, ends = int(asked.arrival.min()), int(asked.due.max())
+    pieces = _SLICES
+    while True:
+        width = max((ends - begins) / pieces, 1.0)
+        first = ((asked.arrival - begins) / width).astype(np.int64).clip(0, pieces - 1)
+        last = np.ceil((asked.due - begins) / width).astype(np.int64) - 1
+        last = last.clip(first, pieces - 1)
+        code, count = np.unique((kind * pieces + first) * pieces + last, return_counts=True)
+        kinds, begin = np.divmod(code // pieces, pieces)
+        span = code % pieces - begin + 1
+        if pieces == 1 or span.sum() * len(rates.counts) <= _VARIABLES:
+            break
+        pieces //= 2
+    cost = each[kinds]
+    begin = np.repeat(begin, span) + np.arange(span.sum()) - np.repeat(np.cumsum(span) - span, span)
+    return _most(np.repeat(np.arange(len(span)), span), begin, cost, count, (pieces, width), rates)
+
+
+def _most(
+    of: I64, piece: I64, each: F64, count: I64, time: tuple[int, float], rates: Rates
+) -> float:
+    """The programme: so much of the rows that there are `count` of, in pieces of time. `of`,
+    `piece`: which row may use which; `each`: what a request of a row costs on each type; `time`:
+    how many pieces, of how many microseconds."""
+    from scipy.optimize import linprog  # a third of a second, for those that ask for a bound
+    from scipy.sparse import coo_array
+
+    (pieces, width), types = time, len(rates.counts)
+    of, piece = np.repeat(of, types), np.repeat(piece, types)
+    type_ = np.tile(np.arange(types), len(of) // types)
+    cost = each[of, type_]
+    runs = np.isfinite(cost)
+    of, piece, type_, cost = of[runs], piece[runs], type_[runs], cost[runs]
+    at = np.arange(len(of))
+    rows = [of, len(count) + piece * types + type_]
+    columns, values = [at, at], [np.ones(len(of)), cost]
+    capacity = [count.astype(np.float64), np.tile(rates.counts * width, pieces)]
+    upper = np.full(len(of), np.inf)
+    if rates.at_once < rates.counts.sum():  # how many of which type run is chosen for each piece
+        places = np.arange(pieces * types)
+        rows += [len(count) + places, len(count) + len(places) + places // types]
+        columns += [len(of) + places] * 2
+        values += [np.full(len(places), -width), np.ones(len(places))]
+        capacity = [capacity[0], np.zeros(len(places)), np.full(pieces, rates.at_once)]
+        upper = np.concatenate((upper, np.tile(rates.counts, pieces)))
+    limits: Any = coo_array(
+        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
+        shape=(sum(map(len, capacity)), len(upper)),
+    ).tocsr()
+    gain = np.where(np.arange(len(upper)) < len(of), -1.0, 0.0)
+    bounds: Any = np.stack((np.zeros(len(upper)), upper), axis=1)
+    at_most: Any = np.concatenate(capacity)
+    solved = linprog(gain, A_ub=limits, b_ub=at_most, bounds=bounds, method="highs")
+    if solved.fun is None:
+        raise InvariantError(f"the bound was not found: {solved.message}")
+    return -float(solved.fun)

@@ -1,0 +1,247 @@
+"""What devices can do at best: what requests cost on them at least, and which could be in time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.serving.world import Known, Pipeline
+from ganger.core.units import NEVER
+from ganger.lab.serving.yardsticks.tokens import (
+    BATCH,
+    BOTH,
+    CACHE,
+    FIRST,
+    MANY,
+    MEASURES,
+    Lane,
+    Limits,
+)
+from ganger.mechanisms.serving.pipeline import rests
+
+_MANY: Final = 1e12
+_FREE: Final = 1e-6
+"""Microseconds of what costs nothing."""
+F64 = NDArray[np.float64]
+I64 = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class Asked(NamedTuple):
+    """Requests as arrays: what is asked for, and by when (`due`; of a token model also by when the
+    `first` token), in microseconds."""
+
+    arrival: I64
+    due: I64
+    first: I64
+    model: I64
+    items: I64
+    prompt: I64
+    output: I64
+
+    def take(self, rows: Flags | slice) -> Asked:
+        """Some of them."""
+        return Asked(*(column[rows] for column in self))
+
+
+class Talking(NamedTuple):
+    """What bounds depend on where token models answer. `rooms`: by type of device, bytes for their
+    caches, where that is limited; `requests`: how many there are, if that is known; `slo_ttft`,
+    `slo_tpot`: microseconds that an answer in time takes at most to its first token, and for each
+    further one."""
+
+    rooms: Mapping[str, int] = {}
+    requests: int = MANY
+    slo_ttft: int = NEVER
+    slo_tpot: int = NEVER
+
+
+_SILENT: Final = Talking()
+
+
+class Rates:
+    """What devices can do at best. `each`: by what is asked for and type of device, microseconds of
+    an input (infinite where it does not run; of a token model a request of the usual lengths);
+    `counts`: devices by type, of which `most` run at a time. `variants`: by what is asked for, the
+    models that can answer; `streams`: batches that run on a device at once. Of those that run, the
+    i-th that began has at least i - 1 beside it. `pipelines`: asked for by the last codes; `share`:
+    of each device."""
+
+    def __init__(
+        self,
+        known: Sequence[Known],
+        devices: Sequence[tuple[str, int]],
+        variants: Sequence[Sequence[int]],
+        streams: int = 1,
+        pipelines: Sequence[Pipeline] = (),
+        share: float = 1.0,
+        *,
+        at_once: int = 0,
+        talking: Talking = _SILENT,
+    ) -> None:
+        self.counts = np.array([count for _, count in devices], np.float64)
+        self.at_once = float(at_once or self.counts.sum())
+        self.each = np.full((len(variants), len(devices)), np.inf)
+        self._known, self._types = known, [name for name, _ in devices]
+        self._talking = talking
+        self._plain = self.each.copy()
+        """Of what is no token model on that type."""
+        self._floor: list[F64] = []
+        for at, models in enumerate(variants):
+            tables = [
+                (
+                    column,
+                    np.array(known[model].latencies[name, share].mean, np.float64),
+                    _together(known[model].beside.get((name, share), ()), streams),
+                    name in known[model].tokens,
+                )
+                for model in models
+                for column, name in enumerate(self._types)
+                if (name, share) in known[model].latencies
+            ]
+            floor = np.full(max((len(mean) for _, mean, *_ in tables), default=1), np.inf)
+            for column, mean, times, talks in tables:
+                least = (mean[1:] / np.arange(1, len(mean))).min() / times
+                self.each[at, column] = min(self.each[at, column], least)
+                if not talks:
+                    self._plain[at, column] = min(self._plain[at, column], least)
+                np.minimum(floor[: len(mean)], mean, out=floor[: len(mean)])
+            self._floor.append(floor)
+        self._speakers = [
+            tuple(model for model in models if known[model].tokens) for models in variants
+        ]
+        for at, pipeline in enumerate(pipelines, len(variants) - len(pipelines)):
+            self._add(at, pipeline)
+
+    @property
+    def speaks(self) -> bool:
+        """Whether token models may be asked."""
+        return any(self._speakers)
+
+    def _add(self, at: int, pipeline: Pipeline) -> None:
+        """A pipeline as one model. Whatever part of each stage is done on which type, `shared`
+        makes parts of the whole of them, and no type does so many at less than the cost here; with
+        one type it is what the stages cost. A stage of a token model costs nothing here."""
+        times = np.array(_certain(pipeline), np.float64)
+        some = np.flatnonzero(times)
+        models = [pipeline.stages[stage].model for stage in some]
+        silent = np.array([not self._speakers[model] for model in models])
+        each = np.where(np.isfinite(self.each[models]) & ~silent[:, None], _FREE, self.each[models])
+        cost = times[some, None] * each
+        runs = np.isfinite(cost)
+        part = np.where(runs, cost, 0.0)
+        part = part / np.maximum(part.sum(axis=0), 1e-300)
+        shared = part.sum(axis=1) / np.maximum(runs.sum(axis=1), 1)
+        shared = np.maximum(shared, 1e-12) / np.maximum(shared, 1e-12).sum()
+        self.each[at] = self._plain[at] = (cost / shared[:, None]).min(axis=0)
+        alone = [
+            0.0 if not count or self._speakers[stage.model]
+            else float(self._floor[stage.model][1:].min(initial=np.inf))
+            for stage, count in zip(pipeline.stages, times, strict=True)
+        ]  # fmt: skip
+        self._floor[at] = np.array([0.0, max(rests(pipeline, alone))])
+
+    def rate(self, model: int) -> float:
+        """Inputs a microsecond, of as many devices as may run, the fastest first."""
+        free, total = self.at_once, 0.0
+        for column in np.argsort(self.each[model], kind="stable").tolist():
+            some = min(float(self.counts[column]), free)
+            total, free = total + some / float(self.each[model, column]), free - some
+        return total
+
+    def dated(self, asked: Asked) -> Asked:
+        """With the deadlines that follow from the times that tokens may take."""
+        first, each = self._talking.slo_ttft, self._talking.slo_tpot
+        if first == NEVER or not self.speaks:
+            return asked
+        here = np.array([bool(some) for some in self._speakers])[asked.model]
+        by = np.where(here, asked.arrival + first, NEVER)
+        due = asked.due
+        if each < NEVER:
+            due = np.where(here, np.minimum(due, by + (each + 1) * (asked.output - 1)), due)
+        return asked._replace(due=due, first=by)
+
+    def possible(self, asked: Asked) -> Flags:
+        """Which requests could be in time alone. One that is larger than any batch may be cut."""
+        able = np.empty(len(asked.model), np.bool_)
+        slack = asked.due - asked.arrival
+        for code in np.unique(asked.model).tolist():
+            here = np.flatnonzero(asked.model == code)
+            if self._speakers[code]:
+                able[here] = self._spoken(code, asked.take(asked.model == code))[1]
+                continue
+            floor = self._floor[code]
+            inside = asked.items[here] < len(floor)
+            least = np.where(inside, floor[np.minimum(asked.items[here], len(floor) - 1)], 0.0)
+            able[here] = slack[here] >= least
+        return able
+
+    def measures(self, asked: Asked) -> list[tuple[Asked, F64]]:
+        """The ways in which what requests take may be counted, each with what every request costs
+        on every type: the bound is the least that any of them gives."""
+        plain: F64 = self._plain[asked.model] * asked.items[:, None]
+        if not self.speaks:
+            return [(asked, plain)]
+        costs = [plain.copy() for _ in range(MEASURES)]
+        for code in np.unique(asked.model).tolist():
+            if self._speakers[code]:
+                here = asked.model == code
+                cost, _ = self._spoken(code, asked.take(here))
+                for measure in range(MEASURES):
+                    costs[measure][here] = np.minimum(plain[here], cost[measure])
+        some = [(asked, costs[measure]) for measure in (BATCH, CACHE, BOTH)]
+        if self._talking.slo_ttft < NEVER:
+            some.append((asked._replace(due=np.minimum(asked.due, asked.first)), costs[FIRST]))
+        return some
+
+    def _spoken(self, code: int, asked: Asked) -> tuple[F64, Flags]:
+        """Of requests to a token model: what they cost by measure, request and type, and which
+        could be in time alone."""
+        count, known = len(asked.model), self._known
+        cost = np.full((MEASURES, count, len(self._types)), np.inf)
+        slack = (asked.due - asked.arrival).astype(np.float64)
+        able = slack >= np.min(self._plain[code], initial=np.inf)
+        talking = self._talking
+        first, each = float(talking.slo_ttft), talking.slo_tpot + 0.5
+        limits = Limits(slack, np.full(count, first), np.full(count, each))
+        runs = [
+            (model, column)
+            for model in self._speakers[code]
+            for column, name in enumerate(self._types)
+            if name in known[model].tokens and self.counts[column]
+        ]
+        one_type = len(runs) == 1 and not np.isfinite(self._plain[code]).any()
+        begins = goes_on = np.full(count, np.inf)
+        for model, column in runs:
+            name, size = self._types[column], known[model].cache_bytes
+            room = talking.rooms.get(name, -1)
+            tokens = room // size if room >= 0 and size else -1
+            lane = Lane(known[model].tokens[name], tokens, talking.requests)
+            needs = lane.needs(asked.prompt, asked.output, limits, one_type=one_type)
+            cost[:, :, column] = np.minimum(cost[:, :, column], needs.cost)
+            begins, goes_on = np.minimum(begins, needs.first), np.minimum(goes_on, needs.rest)
+        able |= (
+            (begins + goes_on <= slack + 0.5 * asked.output)
+            & (begins <= limits.first)
+            & (goes_on <= (limits.each + 0.5) * (asked.output - 1))
+        )
+        return cost, able
+
+
+def _certain(pipeline: Pipeline) -> list[int]:
+    """Items of each stage, at least, for an item of a request."""
+    found = [0 if stage.after else 1 for stage in pipeline.stages]
+    for at, stage in enumerate(pipeline.stages):
+        for to, items in stage.feeds:
+            found[to] = max(found[to], int(min(found[at] * items, _MANY)))
+    return found
+
+
+def _together(beside: Sequence[float], streams: int) -> float:
+    """How many times as much a device does with so many batches at once."""
+    if not beside:
+        return 1.0
+    return 1.0 + sum(1 / beside[min(at, len(beside) - 1)] for at in range(streams - 1))
