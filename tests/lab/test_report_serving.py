@@ -67,12 +67,11 @@ def runs(
 
 
 def bounds() -> dict[Place, Bound]:
-    found = {
+    return {
         Place(fleet, load): bound_of(requests(), models(), read_fleet(fleet), Setup(faster=load))
         for fleet in ("T4:2", "T4:3")
         for load in (0.5, 1.5)
     }
-    return {key: bound for key, bound in found.items() if bound is not None}
 
 
 def test_every_section_is_there_and_the_bound_beneath_the_recipes() -> None:

@@ -26,6 +26,7 @@ SMALL = {"pollux": "pollux(population=8,generations=4)"}
 """The same recipe with a smaller search, where its defaults take seconds a decision."""
 VARIANTS = """
 afs(lengths=attained) ali-mlaas(reserved=P100) ali-mlaas(walk=strict) allox(alpha=0.5)
+antman(busy=0.5,bound=0,beside=2,settle=0s) kubeshare(limit=0.5,walk=strict) tgs(busy=0.5,period=2s)
 allox(entrants=jobs,window=3) astraea(lease=5m,window=3) astraea(lease=10m,starving=30m)
 backfill(walk=conservative) backfill(depth=2,interval=5m) backfill(walk=conservative,depth=3)
 chronus(lease=5m) cpu-disaggregation(cores=6,pool=2) cpu-disaggregation(walk=skip)

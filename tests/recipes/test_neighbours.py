@@ -187,6 +187,32 @@ def test_recipes_that_pack_differ_in_what_they_predict_and_in_who_may_be_packed(
     assert play("gandiva", works, ONE, profiles=known).started("b") == 10
 
 
+def test_antman_keeps_a_guaranteed_job_whole_where_muri_slows_both_and_tgs_takes_3_percent() -> (
+    None
+):
+    """60 % and 70 % of a GPU. A regression on use leaves both 1 / 1.42 of their speed."""
+    known = Profiles(
+        {"a": Profile(utilisation={"gpu": 0.6}), "b": Profile(utilisation={"gpu": 0.7})}
+    )
+    pair = [job("a", 0, 100, model="a"), job("b", 0, 100, model="b")]
+    ends = {
+        name: play(name, pair, ONE, profiles=known).jct()
+        for name in ("antman(settle=0s)", "tgs(period=0s)", "muri-l", "fifo")
+    }
+    antman, tgs, muri, fifo = ends.values()
+    assert antman == pytest.approx([100, 200 - 100 * 0.4 / 0.7])
+    assert 101 < tgs[0] < 103.1
+    assert muri[0] == pytest.approx(142)
+    assert fifo == [100, 200]
+
+
+def test_kubeshare_lets_a_busy_job_have_more_than_its_part_and_space_sharing_does_not() -> None:
+    known = Profiles({"busy": Profile(utilisation={"gpu": 1.0})})
+    half = [job("a", 0, 100, shape=Shape((Role(needs=Needs(share=500)),)), model="busy")]
+    assert play("kubeshare", half, ONE, profiles=known).jct() == [50]
+    assert play("space-sharing(mode=time)", half, ONE, profiles=known).jct() == [100]
+
+
 def test_easy_protects_only_the_head_and_conservative_everyone_who_waits() -> None:
     """The filler would end at 23 s. It does not delay the head (at 10 s), but the second."""
     easy = play("backfill(walk=easy)", THREE_WAIT, FOUR)

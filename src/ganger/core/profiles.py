@@ -291,6 +291,25 @@ class Graph(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch: int
 
 
+class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """MiB that a model takes of each of its GPUs: `persistent` from its first iteration to its
+    last, `ephemeral` within an iteration (Salus, MLSys 2020). `iteration`: seconds of one alone; 0
+    where that is not known, and then nothing of its memory is moved to the host."""
+
+    persistent: float
+    ephemeral: float = 0.0
+    iteration: float = 0.0
+
+    @property
+    def peak(self) -> float:
+        """What it takes while it computes."""
+        return self.persistent + self.ephemeral
+
+
+UNSTATED = Memory(0.0)
+"""What models are taken to need that do not say it: nothing."""
+
+
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model. `by_type`: speed factor by GPU type (missing: the type's own `speed`).
     `locality`: time factors for GPUs in one island, node, rack, or anywhere (1 = no slow-down).
@@ -310,6 +329,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     resource, such as `gpu` or `bandwidth`, the share of it that the model uses alone, 0 to 1. Both
     tell how fast jobs are that share GPUs, where `measured` does not.
     `graph`: what is known of the model without running it.
+    `memory`: what it takes of the memory of each of its GPUs.
     """
 
     by_type: dict[str, float] = {}
@@ -326,6 +346,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     stages: tuple[Stages, ...] = ()
     utilisation: dict[str, float] = {}
     graph: Graph | None = None
+    memory: Memory | None = None
 
     @property
     def shares(self) -> bool:
@@ -339,6 +360,15 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if not self.stages:
             return None
         return self.stages[max(bisect_right(self.stages, gpus, key=attrgetter("gpus")) - 1, 0)]
+
+    def compute(self, gpus: int) -> float:
+        """The part of the time for which the model computes on so many GPUs that it has alone: its
+        utilisation of `gpu`, else the last stage but one of an iteration; NaN where neither is
+        stated, or it is 0."""
+        used, stages = self.utilisation.get("gpu", 0.0), self.stages_on(gpus)
+        if not used and stages is not None and len(stages.times) > 1:
+            used = min(stages.times[-2] / stages.alone, 1.0)
+        return used or math.nan
 
     def busy(self, gpus: int) -> float:
         """The mean share of the resources that the model uses alone: by its stages, else by its

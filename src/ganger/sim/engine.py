@@ -186,6 +186,8 @@ class Simulator:
 
     def apply(self, plan: Plan, now: int) -> None:
         """Set the actions going."""
+        if self._speeds is not None:
+            self._speeds.look_ahead(plan.actions)
         for action in plan.actions:
             if type(action) is Start:
                 self._start(action.job, action.attempt, action.placement, action.waits)

@@ -9,13 +9,22 @@ from heapq import heappush
 
 from ganger.core.books.bits import members
 from ganger.core.events import AnyEvent, Progressed, Released, Started
-from ganger.core.plan import Placement, Resize, Tune
-from ganger.core.spec import OnPreempt
-from ganger.core.units import NEVER, WHOLE
+from ganger.core.plan import AnyAction, Placement, Resize, Tune
+from ganger.core.profiles import UNSTATED
+from ganger.core.spec import Kind, OnPreempt
+from ganger.core.units import NEVER, SECOND, WHOLE
+from ganger.sim import tenancy
 from ganger.sim.attempts import FAIL, FINISH, PACE, SUSPENSION, Attempts
+from ganger.sim.tenancy import Guest, Has, Terms
 
 _START = Started.rank
-_KILL = int(OnPreempt.KILL)
+_KILL, _TUNE = int(OnPreempt.KILL), int(Kind.TUNE)
+_SETTLED = -1
+"""The token of a PACE at which a rate controller has settled. No attempt has it."""
+_Device = tuple[int, int]
+"""Node, and number in it."""
+_OnDevices = tuple[tuple[_Device, tuple[Guest, ...]], ...]
+"""The jobs on the devices of a job, itself included; of devices with the same company the first."""
 
 
 class Speeds:
@@ -32,6 +41,18 @@ class Speeds:
         self._grown: dict[int, float] = {}
         """By job that still computes at its old level: the level that it will have."""
         self._supply: dict[int, float] = {}
+        self._terms: dict[int, Terms] = {}
+        """By job that was given any (see `sim.tenancy`)."""
+        self._company: dict[int, _OnDevices] = {}
+        """By job with terms: with whom it was on its devices when it was last looked at."""
+        self._settles: dict[int, tuple[float, float, int]] = {}
+        """By job with terms: the factor on its speed, the one from then on, and when that is."""
+        self._had: dict[int, float] = {}
+        """By job with terms: the part of a device that it has at last."""
+        self._divided: dict[_Device, tuple[tuple[Guest, ...], dict[int, tuple[Has, Has]]]] = {}
+        """By device: the jobs on it, and the part of its time and the factor on speed of each."""
+        self._ahead: dict[int, Terms] = {}
+        """The terms that a plan gives, by job, from before it is carried out."""
         self.awaited: set[int] = set()
         """Jobs whose Started is filed and has not happened."""
 
@@ -59,6 +80,7 @@ class Speeds:
         handed over to it, else 0."""
         attempts, ready = self._attempts, self._physics.protocol.ready
         self._grown.pop(job, None)
+        self._forget_terms(job)
         self.awaited.discard(job)
         if attempts.began[job] > attempts.now:
             self.awaited.add(job)
@@ -74,7 +96,10 @@ class Speeds:
             heappush(attempts.heap, (until, PACE, job, -attempts.alive[job] % SUSPENSION))
 
     def grow_up(self, job: int, token: int, events: list[AnyEvent]) -> None:
-        """What was filed when an attempt began: its new workers are ready."""
+        """What was filed when an attempt began: its new workers are ready. Or its company's
+        rates have settled."""
+        if token == _SETTLED:
+            self.refresh([job], events)
         if token == -self._attempts.alive[job] % SUSPENSION:
             level = self._grown.pop(job, None)
             if level is not None and self._attempts.alive[job]:
@@ -94,6 +119,10 @@ class Speeds:
                 if not isinstance(value, str)
             }
             self._supply[job] = self._physics.supply(attempts.declared, job, placement, knobs)
+            terms = Terms.of(action.knobs) if "request" in action.knobs else None
+            if terms is not None and terms != self._terms.get(job):  # else it was looked ahead
+                self._terms[job] = terms
+                self.refresh(self.neighbours(job), attempts.instant)
             self.refresh([job], attempts.instant)
 
     # ------------------------------------------------------------------ neighbours
@@ -102,7 +131,7 @@ class Speeds:
         """The other jobs that compute, or will, and whose speed may depend on its being there:
         those on its nodes where models disturb each other, else those that share GPUs with it."""
         where = self._attempts.where.get(job, ())
-        shared = bool(where) and where[0].share > 0
+        shared = bool(where) and (where[0].share > 0 or job in self._terms)
         if not (shared or self._physics.disturbing):
             return []
         on_node = self._attempts.on_node
@@ -146,6 +175,84 @@ class Speeds:
             parts.append(mine[0].share / WHOLE if math.isnan(part) else part)
         return min(parts, default=1.0)
 
+    # ------------------------------------------------------------------ terms
+
+    def _forget_terms(self, job: int) -> None:
+        """A new attempt has none but those that the plan gives which starts it."""
+        if self._terms.pop(job, None) is not None:
+            for known in (self._company, self._settles, self._had):
+                known.pop(job, None)
+        if job in self._ahead:
+            self._terms[job] = self._ahead[job]
+
+    def look_ahead(self, actions: Iterable[AnyAction]) -> None:
+        """Before a plan is carried out: its terms, so that nobody is looked at without them."""
+        self._ahead = {
+            action.job: Terms.of(action.knobs)
+            for action in actions
+            if type(action) is Tune and "request" in action.knobs
+        }
+
+    def _by_terms(self, job: int) -> float:
+        """The factor on the speed of a job with terms: what the device leaves it on which it has
+        least. It changes once more when rate controllers have settled."""
+        attempts, now = self._attempts, self._attempts.now
+        company = self._on_devices(job)
+        if company != self._company.get(job):
+            self._company[job] = company
+            divided = [self._division(device, guests)[job] for device, guests in company]
+            first = min(factor.now for _, factor in divided)
+            then = min(factor.then for _, factor in divided)
+            lasts = max(factor.lasts for _, factor in divided)
+            self._had[job] = min(part.then for part, _ in divided)
+            began = attempts.began[job]
+            begins = max(now, began) if began < NEVER else now
+            at = begins + math.ceil(lasts * SECOND) if first != then else 0
+            self._settles[job] = first, then, at
+            if at > now:
+                heappush(attempts.heap, (at, PACE, job, _SETTLED))
+        first, then, at = self._settles[job]
+        return first if now < at else then
+
+    def _on_devices(self, job: int) -> _OnDevices:
+        """The jobs on the devices of the job. A search is not: its trials compute there."""
+        held, kind = self._attempts.where, self._attempts.declared.kind
+        near = [each for each in self.neighbours(job) if kind[each] != _TUNE]
+        near = sorted([job, *near])
+        divided: dict[tuple[Guest, ...], _Device] = {}
+        guests = [(self._guest(each), _masks(held[each])) for each in near]
+        for node, devices in _masks(held[job]).items():
+            for device in members(devices):
+                near_by = [each for each, mask in guests if mask.get(node, 0) >> device & 1]
+                divided.setdefault(tuple(near_by), (node, device))
+        return tuple((device, company) for company, device in divided.items())
+
+    def _guest(self, job: int) -> Guest:
+        """The job as one on a device."""
+        declared, placement = self._attempts.declared, self._attempts.where[job]
+        profile = self._physics.profiles.of(declared.models[declared.model[job]])
+        needs = declared.shapes[declared.shape[job]].roles[placement[0].role].needs
+        asked = needs.share / WHOLE
+        stated = profile.compute(sum(slot.devices.bit_count() for slot in placement))
+        memory = (profile.memory if placement[0].share else None) or UNSTATED
+        return Guest(job, tenancy.demand(stated, asked), asked, self._terms.get(job), memory)
+
+    def _division(self, device: _Device, guests: tuple[Guest, ...]) -> dict[int, tuple[Has, Has]]:
+        """By job the part of the device's time, and the factor on its speed."""
+        known = self._divided.get(device)
+        if known is None or known[0] != guests:
+            nodes = self._physics.nodes
+            size = nodes.type_specs[nodes.gpu_type[device[0]]].memory
+            with_parts = [each._replace(had=self._had.get(each.job, 0.0)) for each in guests]
+            divided, moved = tenancy.parts(with_parts), tenancy.on_host(guests, size)
+            factors = {
+                each.job: tenancy.speed(each, divided[each.job], moved.get(each.job, 0.0))
+                for each in guests
+            }
+            known = guests, {job: (divided[job], factors[job]) for job in divided}
+            self._divided[device] = known
+        return known[1]
+
     # ------------------------------------------------------------------ what follows
 
     def refresh(self, jobs: Iterable[int], events: list[AnyEvent]) -> None:
@@ -155,7 +262,9 @@ class Speeds:
             if attempts.alive[job] and job not in attempts.paced:
                 rate = self._level[job] / self._slowdown(job) * self._supply[job]
                 where = attempts.where[job]
-                if where and where[0].share:
+                if job in self._terms:
+                    rate *= self._by_terms(job)
+                elif where and where[0].share:
                     rate *= self._part(job)
                 if rate != attempts.rate[job]:
                     self._set_rate(job, rate, events)

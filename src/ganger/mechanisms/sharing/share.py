@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from ganger.core.books.empty import EmptyCluster
 from ganger.core.books.ledger import Cell, Ledger, members
@@ -13,6 +13,9 @@ from ganger.core.spec import Needs, Shape
 from ganger.core.units import WHOLE
 from ganger.core.view import View
 from ganger.mechanisms.placement.place import Place, refuse_absent
+
+OnDevices: TypeAlias = dict[tuple[int, int], list[Part]]
+"""By (node, device): what is in use there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,23 +36,36 @@ class Parts(Place):
             return super().find(view, ledger, job, cells, gpus)
         there = _parts(ledger, self.mode)
         for cell in ledger.cells_for(shape) if cells is None else cells:
-            found = self._in_cell(ledger, cell, shape, there)
+            found = self._in_cell(ledger, cell, shape, self.ranked(view, ledger, job, cell, there))
             if found is not None:
                 return found
         return None
 
+    def ranked(
+        self, view: View, ledger: Ledger, job: int, cell: Cell, in_use: OnDevices
+    ) -> list[tuple[tuple[int, int], list[Part]]]:
+        """The devices of the cell that the job may use, the one to try first first, each with what
+        is in use there: shared ones, the fullest first, then free ones."""
+        shared, free = devices_of(ledger, cell, view.draft.shape(job), in_use)
+        shared.sort(key=lambda key: (-sum(part.compute for part in in_use[key]), key))
+        return [(key, in_use.get(key, [])) for key in shared + free]
+
     def _in_cell(
-        self, ledger: Ledger, cell: Cell, shape: Shape, there: dict[tuple[int, int], list[Part]]
+        self,
+        ledger: Ledger,
+        cell: Cell,
+        shape: Shape,
+        ranked: list[tuple[tuple[int, int], list[Part]]],
     ) -> Placement | None:
         needs, left = shape.roles[0].needs, shape.roles[0].size
         part = Part(needs.share, needs.gpu_memory)
         memory = ledger.nodes.type_specs[ledger.nodes.gpu_type[cell.nodes[0]]].memory
         masks: dict[int, int] = {}
-        for node, device in _devices(ledger, cell, shape, there):
+        for (node, device), used in ranked:
             room = _host_room(ledger, node, needs) - masks.get(node, 0).bit_count()
-            if room > 0 and may_share(
-                self.mode, [*there.get((node, device), ()), part], cell.gpu_type, memory
-            ):
+            if not _has_room(ledger, node, device, part, memory):
+                continue
+            if room > 0 and may_share(self.mode, [*used, part], cell.gpu_type, memory):
                 masks[node] = masks.get(node, 0) | 1 << device
                 left -= 1
             if not left:
@@ -86,7 +102,7 @@ class ReserveAndPack(Parts):
         return view.cached(EmptyCluster, view.nodes).fits(view.draft.shape(job), cells=there)
 
 
-def _parts(ledger: Ledger, mode: Sharing) -> dict[tuple[int, int], list[Part]]:
+def _parts(ledger: Ledger, mode: Sharing) -> OnDevices:
     """What is in use, by (node, device), of the devices that are shared. A sleeping job keeps its
     memory, and under MIG its partition."""
     found: dict[tuple[int, int], list[Part]] = {}
@@ -101,20 +117,29 @@ def _parts(ledger: Ledger, mode: Sharing) -> dict[tuple[int, int], list[Part]]:
     return found
 
 
-def _devices(
-    ledger: Ledger, cell: Cell, shape: Shape, there: dict[tuple[int, int], list[Part]]
-) -> list[tuple[int, int]]:
-    """Shared devices, the fullest first, then free ones."""
+def devices_of(
+    ledger: Ledger, cell: Cell, shape: Shape, in_use: OnDevices
+) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """The devices of the cell that a job of `shape` may use: those that are shared, and, in order
+    of number, those that are free."""
     nodes = ledger.nodes
     able = {
         node
         for node in cell.nodes
         if ledger.up[node] and set(shape.labels) <= set(nodes.label_sets[nodes.labels[node]])
     }
-    shared = [key for key in there if key[0] in able]
-    shared.sort(key=lambda key: (-sum(part.compute for part in there[key]), key))
+    shared = [key for key in in_use if key[0] in able]
     free = [(node, device) for node in sorted(able) for device in members(ledger.free_mask[node])]
-    return shared + free
+    return shared, free
+
+
+def _has_room(ledger: Ledger, node: int, device: int, part: Part, memory: int) -> bool:
+    """Whether the books have room on the device: under another recipe its jobs may hold more of it
+    than they ask for, or sleep there."""
+    if ledger.free_mask[node] >> device & 1:
+        return True
+    used, filled = ledger.shared[node].get(device, (WHOLE, 0))
+    return used + part.compute <= WHOLE and filled + part.memory <= memory
 
 
 def _host_room(ledger: Ledger, node: int, needs: Needs) -> int:

@@ -147,6 +147,11 @@ def _check_sharing(profile: Profile, where: str) -> None:
         if not 0 < told < math.inf:
             place = f"{where}.graph.{field}"
             raise BadInput(f"{told:g}", where=place, mend="give a number above 0")
+    for field in ("persistent", "ephemeral", "iteration") if profile.memory is not None else ():
+        given = getattr(profile.memory, field)
+        if not 0 <= given < math.inf:
+            mend = "give MiB of each GPU (iteration: seconds), 0 or more"
+            raise BadInput(f"{given:g}", where=f"{where}.memory.{field}", mend=mend)
 
 
 def _check_sensitivity(told: Sensitivity, where: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeAlias
 
+from ganger.core.books.share import Sharing
 from ganger.core.protocols import Policy
 from ganger.core.units import MINUTE, SECOND
 from ganger.core.view import View
@@ -11,8 +12,10 @@ from ganger.mechanisms.ordering.admit import Walk
 from ganger.mechanisms.ordering.order import (
     FIRST_COME,
     SHORTEST,
+    By,
     Formula,
     attained_service,
+    priority_largest,
     remaining_service,
     service,
 )
@@ -20,8 +23,10 @@ from ganger.mechanisms.ordering.queue import QueuePolicy
 from ganger.mechanisms.sharing.grouping import WINDOW, GroupPolicy
 from ganger.mechanisms.sharing.packing import Packed
 from ganger.mechanisms.sharing.time_slices import TimeSlices
-from ganger.recipes.registry import Amount, Paper, Part, Period, Within, recipe
+from ganger.mechanisms.sharing.two_classes import GuaranteedFirst, TwoClasses
+from ganger.recipes.registry import Amount, Duration, Many, Paper, Part, Period, Within, recipe
 from ganger.recipes.training.sharing.gandiva import ByAffinity, PairsThatPay
+from ganger.recipes.training.sharing.kubeshare import ByScore, Tokens, largest_request, submitted
 from ganger.recipes.training.sharing.lucid import JUMBO, ByLine, Lucid, Partitioned, SharingScore
 from ganger.recipes.training.sharing.scores import LongestSlowdown, SumOfUse
 
@@ -41,6 +46,31 @@ MURI = Paper(
     2022,
     "JCT, makespan",
 )
+KUBESHARE = Paper(
+    "KubeShare: A Framework to Manage GPUs as First-Class and Shared Resources in Container Cloud",
+    "Yeh et al.",
+    "HPDC",
+    2020,
+    "utilization",
+)
+ANTMAN = Paper(
+    "AntMan: Dynamic Scaling on GPU Clusters for Deep Learning",
+    "Xiao et al.",
+    "OSDI",
+    2020,
+    "utilization, JCT",
+)
+TGS = Paper(
+    "Transparent GPU Sharing in Container Clouds for Deep Learning Workloads",
+    "Wu et al.",
+    "NSDI",
+    2023,
+    "utilization",
+)
+Busy: TypeAlias = Annotated[float, Within(0.01, 1)]
+"""A part of a GPU's time."""
+Beside: TypeAlias = Annotated[int, Within(1, 9)]
+"""Opportunistic jobs on a GPU."""
 Members: TypeAlias = Annotated[int, Within(1, 4)]
 """Jobs in a group."""
 Looked: TypeAlias = Annotated[int, Within(1, WINDOW)]
@@ -251,3 +281,83 @@ def lucid(limit: Period = 200 * SECOND, partition: Part = 0.05, busy: Part = 0.8
     )
     order = ByLine(formulas=(service,), place=place)
     return Lucid(name="lucid", order=order, walk=Walk.SKIP, place=place, limit=limit, busy=busy)
+
+
+@recipe(
+    ANTMAN,
+    needs="throughputs",
+    reconstructed="a job for which its tenant's quota or its GPUs do not suffice is opportunistic;"
+    " gangs of these stay in one node; use of a GPU and peaks of memory are as profiles state, not"
+    " as monitored; the controller finds its rate in a stated time",
+    wants=("models that share GPUs",),
+)
+def antman(
+    busy: Busy = 0.8, bound: Many = 16_384, beside: Beside = 1, settle: Duration = 10 * SECOND
+) -> Policy:
+    """AntMan: guaranteed jobs run as if they were alone, and opportunistic ones beside them get
+    what is left of their GPUs.
+
+    A job within its tenant's quota (without a quota any job) that finds GPUs free of guaranteed
+    jobs is guaranteed. Any other is opportunistic: it starts on the GPUs of one node that are used
+    least, if they are used for less than `busy` of the time, need less than `bound` MiB at their
+    peaks (0: no bound) and have fewer than `beside` opportunistic jobs. It becomes guaranteed where
+    it is once the quota allows that and no guaranteed job is on its GPUs.
+
+    A guaranteed job keeps its speed. An opportunistic one has half of its part for `settle`, until
+    the rate of its launches is found. What does not fit into the GPU of its memory lies on the host
+    and is moved over PCIe 3.0 x16 in each iteration; that is done to models whose `memory` states
+    how long an iteration takes. Jobs that ask for more than whole GPUs, or whose use of a GPU no
+    profile states, share with nobody.
+    """
+    place = GuaranteedFirst(busy=busy, bound=bound, beside=beside)
+    return TwoClasses("antman", place, "step-time", settle / SECOND, promotes=True)
+
+
+@recipe(
+    TGS,
+    needs="throughputs",
+    reconstructed="which jobs are production jobs, and where opportunistic ones go, is as in"
+    " antman; the length of a period; production jobs launch as much all the time, so their"
+    " reference is never lowered",
+    wants=("models that share GPUs",),
+)
+def tgs(busy: Busy = 0.8, period: Duration = SECOND) -> Policy:
+    """TGS: the rate of an opportunistic job's launches grows until the production job on its GPU
+    has lost 3 % of its speed, and never for long beyond.
+
+    Each `period` in which the production job has 97 % or more of its rate alone lets the other's
+    rate grow: by half (slow start), later by 0.025 % of the GPU. Less than 97 %: the rate goes back
+    by that half and the slow start is over, or it is cut by 8 %; 91 % or less: it is divided by 10
+    and starts slowly again. Both have the average of that going up and down, and until it repeats
+    itself the average so far. When the production job ends the rate grows by half until the GPU is
+    full.
+
+    A job that finds GPUs within its tenant's quota that no production job has is one. Any other is
+    opportunistic until it ends, on GPUs that a production job uses for less than `busy` of the
+    time, one a GPU. Memory that is too small is taken from opportunistic jobs, as in `antman`.
+    """
+    place = GuaranteedFirst(busy=busy, bound=0, beside=1)
+    return TwoClasses("tgs", place, "arrival-rate", period / SECOND, promotes=False)
+
+
+@recipe(
+    KUBESHARE,
+    reconstructed="one limit for all jobs; of those submitted at once the largest request first;"
+    " tokens without delay; no distance within groups of pods, no affinity labels",
+    wants=("parts of GPUs",),
+)
+def kubeshare(limit: Busy = 1.0, walk: Walk = Walk.SKIP) -> Policy:
+    """KubeShare: a job that requests a part of a GPU always gets that part of its time, and more,
+    up to `limit`, while the others there leave it.
+
+    What is left goes to those with the least. That matters to models whose utilisation of `gpu` is
+    stated: a job is as fast as its run time says with the part that it requests. Any other is taken
+    to use what it requests. Requests and GPU memory of the jobs on a GPU add up to no more than
+    there is.
+
+    Jobs of a priority above 0 go first, and to the GPU that is requested least. Others go to the
+    one that is requested most, so that GPUs stay free for jobs that need whole ones.
+    """
+    order = By((priority_largest, submitted, largest_request))
+    queue = QueuePolicy("kubeshare", order, walk, place=ByScore(mode=Sharing.TIME))
+    return Tokens(queue, limit)
