@@ -63,8 +63,8 @@ def quickest(world: World, asked: int, lane: Lane) -> tuple[int, Latencies] | No
 @dataclass(frozen=True)
 class Clairvoyant:
     """See the module. `full`: from which load on (of what lanes can do with the best batches, until
-    the deadlines of what waits) the batch is run that serves most requests per time, whoever comes
-    first, and for which more may be waited; below it, the earliest deadline first, at once.
+    the deadlines of what waits) the batch is run that serves most requests per time, in any order,
+    and for which more may be waited; below it, the earliest deadline first, at once.
     `steps`: what runs where there are token models; `loading`: where not all models fit. Of a
     family, the model that is quickest on the lane answers."""
 
