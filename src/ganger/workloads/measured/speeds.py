@@ -143,10 +143,10 @@ def _check_sharing(profile: Profile, where: str) -> None:
             place = f"{where}.utilisation.{resource}"
             raise BadInput(f"{used:g}", where=place, mend="give a share, 0 to 1")
     for field in ("gflops", "operators", "parameters", "activations", "batch"):
-        told = getattr(profile.graph, field, 1)
-        if not 0 < told < math.inf:
+        number = getattr(profile.graph, field, 1)
+        if not 0 < number < math.inf:
             place = f"{where}.graph.{field}"
-            raise BadInput(f"{told:g}", where=place, mend="give a number above 0")
+            raise BadInput(f"{number:g}", where=place, mend="give a number above 0")
     for field in ("persistent", "ephemeral", "iteration") if profile.memory is not None else ():
         given = getattr(profile.memory, field)
         if not 0 <= given < math.inf:

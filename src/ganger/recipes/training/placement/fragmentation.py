@@ -71,7 +71,7 @@ class LeastFragmentation(Place):
     have. A class is what tells tasks apart in CPUs, GPUs, share, GPU types and pool; host memory
     and the memory of GPUs decide where a job fits, not what is a fragment.
 
-    `workload`: its tasks; empty: the jobs submitted so far, of whom the first 1, 2, 4, 8 and so on
+    `workload`: its tasks; empty: the jobs submitted so far, of which the first 1, 2, 4, 8 and so on
     count. `covers`: only the most frequent classes count that together have this part of all
     tasks. A gang is one task, of as much of it as the widest node holds; workers that take parts of
     a GPU are tasks each for itself; of several kinds of workers the first with GPUs counts.
@@ -92,10 +92,10 @@ class LeastFragmentation(Place):
         shape = view.draft.shape(job)
         task = _task(shape, gpus)
         cells = ledger.cells_for(shape) if cells is None else cells
-        found = None
+        placement = None
         if task is not None and min(shape.locality, self.within) > Locality.ISLAND:
-            found = self._on_one_node(view, ledger, shape, task, cells)
-        return found or super().find(view, ledger, job, cells, gpus)
+            placement = self._on_one_node(view, ledger, shape, task, cells)
+        return placement or super().find(view, ledger, job, cells, gpus)
 
     def _on_one_node(
         self, view: View, ledger: Ledger, shape: Shape, task: Task, cells: list[Cell]
@@ -161,10 +161,10 @@ class LeastFragmentation(Place):
 
 def counted_classes(tasks: Iterable[tuple[TaskClass, int]]) -> dict[TaskClass, int]:
     """The same, each class once."""
-    found: dict[TaskClass, int] = {}
+    counts: dict[TaskClass, int] = {}
     for kind, count in tasks:
-        found[kind] = found.get(kind, 0) + count
-    return found
+        counts[kind] = counts.get(kind, 0) + count
+    return counts
 
 
 def class_of(shape: Shape, jobs: int) -> tuple[TaskClass, int]:
@@ -185,14 +185,14 @@ _CLASS: Final = re.compile(
 
 def read_class(text: str) -> tuple[TaskClass, int]:
     """A class of tasks and how many it has, from `25*1x300@4/V100|T4#POOL`. Raises BadInput."""
-    found = _CLASS.fullmatch(text)
-    count, gpus, share = (int(found[at] or 0) for at in (1, 2, 3)) if found else (0, 0, 0)
-    if found is None or not count or (found[3] and (gpus != 1 or not share)):
+    fields = _CLASS.fullmatch(text)
+    count, gpus, share = (int(fields[at] or 0) for at in (1, 2, 3)) if fields else (0, 0, 0)
+    if fields is None or not count or (fields[3] and (gpus != 1 or not share)):
         mend = "write count*GPUs, like 25*1x300@4;3*8@96/V100|T4, or @FILE with a trace"
-        raise BadInput(f"{text!r} is no class of tasks", where="fgd(workload)", mend=mend)
-    types = tuple(sorted(found[5].split("|"))) if found[5] else ()
-    cpus = round(float(found[4] or 0) * 1000)
-    return TaskClass(cpus, gpus, share or WHOLE, types, found[6] or ""), count
+        raise BadInput(f"{text!r} is not a valid class of tasks", where="fgd(workload)", mend=mend)
+    types = tuple(sorted(fields[5].split("|"))) if fields[5] else ()
+    cpus = round(float(fields[4] or 0) * 1000)
+    return TaskClass(cpus, gpus, share or WHOLE, types, fields[6] or ""), count
 
 
 def written(kind: TaskClass, count: int) -> str:
@@ -206,12 +206,12 @@ def written(kind: TaskClass, count: int) -> str:
 def covering(classes: Mapping[TaskClass, int], part: float) -> dict[TaskClass, int]:
     """The most frequent of `classes` that together have `part` of all tasks; of equals the first.
     There is at least one."""
-    wanted, found = part * sum(classes.values()), dict[TaskClass, int]()
+    wanted, covered = part * sum(classes.values()), dict[TaskClass, int]()
     for kind, count in sorted(classes.items(), key=lambda each: -each[1]):
-        if found and sum(found.values()) >= wanted:
+        if covered and sum(covered.values()) >= wanted:
             break
-        found[kind] = count
-    return found
+        covered[kind] = count
+    return covered
 
 
 def _task(shape: Shape, gpus: int) -> Task | None:
@@ -239,12 +239,12 @@ class WorkloadFragments:
 
     def of(self, ledger: Ledger, cell: Cell) -> CellFragments:
         """Of one cell of `ledger`."""
-        found = self.cells.get(cell)
-        if found is None:
+        fragments = self.cells.get(cell)
+        if fragments is None:
             if len(self.cells) > 4 * len(ledger.cells):  # of books that were drawn up and are gone
                 self.cells.clear()
-            found = self.cells[cell] = CellFragments(ledger, cell, self.classes)
-        return found
+            fragments = self.cells[cell] = CellFragments(ledger, cell, self.classes)
+        return fragments
 
 
 class CellFragments:
@@ -334,8 +334,8 @@ class CellFragments:
 
     def _level(self, rows: Ints, cpus: int) -> Ints:
         """By row, the line of the tables that holds once `cpus` are taken."""
-        left = self._ledger.columns(self._cell).cpus[rows] - cpus
-        return np.asarray(np.searchsorted(self._levels, left, side="right"), np.int64)
+        rest = self._ledger.columns(self._cell).cpus[rows] - cpus
+        return np.asarray(np.searchsorted(self._levels, rest, side="right"), np.int64)
 
     def _used(self, rows: Ints, level: Ints) -> Ints:
         """What classes use of the nodes in `rows`, if CPUs are left as of `level`."""
@@ -347,8 +347,8 @@ class CellFragments:
     def _by_wholes(self, rows: Ints, task: Task) -> tuple[Ints, Ints]:
         """The growth by a task of whole GPUs, or of none."""
         level, whole = self._level(rows, task.cpus), self._whole[rows].sum(1)
-        left = np.maximum(whole - task.gpus, 0)
-        used = self._parts[level[:, None], self._free[rows]].sum(1) + self._wholes[level, left]
+        rest = np.maximum(whole - task.gpus, 0)
+        used = self._parts[level[:, None], self._free[rows]].sum(1) + self._wholes[level, rest]
         used -= task.gpus * self._parts[level, WHOLE]
         growth = self._used(rows, self._level(rows, 0)) - used - self.tasks * WHOLE * task.gpus
         return np.where(whole >= task.gpus, growth, _NOWHERE), np.zeros(len(rows), np.int64)

@@ -161,7 +161,7 @@ def fgd(
 
     `workload`: the tasks and how many there are of each, as count*GPUs, with xTHOUSANDTHS for a
     share of one, @CPUS, /TYPE|TYPE and #POOL: `25*1x300@4;3*8@96/V100|T4`. On the command line
-    `workload=@FILE` takes them from a trace. By default it is the jobs submitted so far, of whom
+    `workload=@FILE` takes them from a trace. By default it is the jobs submitted so far, of which
     the first 1, 2, 4, 8 and so on count. `covers`: only the most frequent classes of tasks count
     that have this part of all. `ties`: among nodes that are as good, the one with the least free,
     or the lowest.
