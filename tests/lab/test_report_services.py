@@ -32,7 +32,8 @@ def run(router: str = "serve.no-batch") -> Run:
     """Two services for some minutes; one is asked for ten times as much for a minute."""
     mix = Mix(models=2, names=("resnet50", "bert"), zipf=2, slo=SECOND // 20)
     made = generated(spike(15, 300, 120.0, 30.0), seed=1, duration=400.0, mix=mix)
-    traffic = Traffic(made, read_models(EXAMPLES / "models.toml"), router, watch=True)
+    models = read_models(EXAMPLES / "models.toml")
+    traffic = Traffic(made, models, router, watch=True, yardsticks=True)
     setup = Setup(traffic=traffic, serving="scale.threshold(up=0.5,cooldown=20s)")
     cluster = load_cluster("2x4xT4")
     return run_one(load_trace(EXAMPLES / "trace.csv"), cluster, "fifo", setup)

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from ganger.cli.lab.replay import replay
+from ganger.cli.lab.simulate import simulate
 from ganger.core.books.ledger import Ledger
 from ganger.core.errors import BadInput
 from ganger.core.plan import Placement, Slot
@@ -15,7 +18,7 @@ from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import SECOND, WHOLE
 from ganger.core.view import View
-from ganger.lab.simulating.policies import load_policy
+from ganger.lab.simulating.policies import load_policy, resolved
 from ganger.mechanisms.ordering.queue import QueuePolicy
 from ganger.recipes.training.placement.fragmentation import (
     CellFragments,
@@ -254,7 +257,7 @@ def test_a_class_is_read_and_written(text: str, kind: TaskClass, count: int) -> 
 
 @pytest.mark.parametrize("text", ["", "8", "0*1", "1*2x300", "1*0x300", "1*1x0", "1*1@x", "@f"])
 def test_what_is_no_class_is_refused(text: str) -> None:
-    with pytest.raises(BadInput, match=r"no class of tasks.*write count\*GPUs"):
+    with pytest.raises(BadInput, match=r"not a valid class of tasks.*write count\*GPUs"):
         read_class(text)
 
 
@@ -368,3 +371,27 @@ def test_the_books_of_a_search_do_not_pile_up() -> None:
         assert known.of(ledger, ledger.cells[0]).fragmentation().tolist() == [400]
         assert known.of(ledger, ledger.cells[0]) is known.of(ledger, ledger.cells[0])
         assert len(known.cells) <= 5
+
+
+def test_what_is_recorded_holds_the_classes_and_no_file(tmp_path: Path) -> None:
+    """The file may change or go: a log replays without it, and nothing recorded reads a file."""
+    file, log = tmp_path / "pods.csv", tmp_path / "l.log"
+    pods = ["a,4000,1,1,300", "b,8000,1,2,1000", "c,8000,2,2,1000"]
+    file.write_text("\n".join(["name,cpu_milli,memory_mib,num_gpu,gpu_milli", *pods, ""]))
+    spec = f"fgd(workload=@{file}, covers=0.9)"
+    assert resolved(spec) == "fgd(workload=2*2@8.000;1*1x300@4.000, covers=0.9)"
+    assert resolved("fgd(workload=25*1x300@4)") == "fgd(workload=25*1x300@4)"
+    assert resolved("own@home.py:Mine") == "own@home.py:Mine"
+    with pytest.raises(BadInput, match="not a valid class"):
+        load_policy(spec, recorded=True)
+    (tmp_path / "t.csv").write_text("job,submitted,gpus,duration\na,0,1,5\nb,1,2,5\n")
+    words = [str(tmp_path / "t.csv"), "--cluster", "1x2xV100", "-r", spec, "--log", str(log)]
+    assert CliRunner().invoke(simulate, [*words, "--quiet"]).exit_code == 0
+    file.unlink()
+    assert CliRunner().invoke(replay, [str(log), "--check"]).exit_code == 0
+
+
+def test_no_more_than_a_thousand_classes_count() -> None:
+    """Tables grow with them: a trace in which every job is of its own kind may not fill memory."""
+    classes = {TaskClass(cpus, 1): 1 for cpus in range(1500)}
+    assert list(covering(classes, 1.0)) == list(classes)[:1000]

@@ -507,3 +507,16 @@ def test_a_run_that_fails_leaves_the_file_of_the_one_before(tmp_path: Path) -> N
     )
     assert out.read_text() == "before"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.toml", "out.csv", "r.csv"]
+
+
+@pytest.mark.parametrize("words", [(), ("--windows", "1s")])
+def test_an_slo_that_nothing_can_keep_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """That of the option counts where requests state none; a microsecond more will do."""
+    (tmp_path / "m.toml").write_text(MODELS.replace("800MiB", "8GiB"))
+    (tmp_path / "r.csv").write_text("arrival,model\n0,small\n1,small\n")
+    paths = ["simulate", str(tmp_path / "r.csv"), "--models", str(tmp_path / "m.toml")]
+    asked = [*paths, "--fleet", "T4:1", "--recipe", "serve.triton", *words]
+    error = CliRunner().invoke(requests, [*asked, "--slo", "4999us"]).exception
+    assert isinstance(error, BadInput)
+    assert "to answer, and no variant answers in less than 5 ms" in str(error)
+    assert CliRunner().invoke(requests, [*asked, "--slo", "5ms"]).exit_code == 0

@@ -21,6 +21,9 @@ from ganger.lab.serving.run import all_known
 from ganger.lab.serving.speech import Classes
 from ganger.workloads.models.reading import read_models
 from ganger.workloads.requests.formats import load_requests
+from ganger.workloads.requests.own import write
+from ganger.workloads.requests.processes import constant
+from ganger.workloads.requests.synthetic import Mix, generated
 from serving.rig import lanes, model, table
 
 MODELS = """format = "ganger.models/1"
@@ -321,3 +324,26 @@ def test_a_lane_of_two_devices_costs_two(tmp_path: Path) -> None:
     assert found("--price", "2xA10=0.5")["pick"]["fleet"] == "2xA10:1"
     again = {row["best"]["fleet"]: row["cost"] for row in found("--price", "A10=3")["found"]}
     assert again == {"A10:1": 3, "2xA10:1": 6}
+
+
+def test_who_knows_the_future_does_no_worse_than_any_recipe(tmp_path: Path) -> None:
+    """None of its plans looks at the SLOs on tokens: there a recipe that is compared may do more,
+    and whoever knows the future can do the same."""
+    mix = Mix(
+        models=1,
+        names=("chat-13b",),
+        slo=20_000_000,
+        prompt_tokens=600,
+        output_tokens=150,
+        tenants=2,
+    )
+    write(generated(constant(4.0), seed=0, duration=60.0, mix=mix), tmp_path / "talk.csv")
+    tokens = str(Path(__file__).parents[2] / "examples" / "serving" / "tokens.toml")
+    recipes = "serve.continuous-batching,serve.fair(weights=tenant-0:2)"
+    words = ["simulate", str(tmp_path / "talk.csv"), "--models", tokens, "--fleet", "A100:2",
+             "--recipe", recipes, "--slo-ttft", "1s", "--slo-tpot", "50ms", "--json"]  # fmt: skip
+    answer = json.loads(CliRunner().invoke(requests, words).stdout)
+    reached = [run["metrics"]["attainment"] for run in answer["runs"]]
+    (clairvoyant,) = answer["clairvoyant"]
+    assert clairvoyant["recipe"] == "serve.clairvoyant"
+    assert clairvoyant["metrics"]["attainment"] == max(reached) < 1

@@ -107,6 +107,15 @@ def graph(**wrong: float) -> str:
                 ("parameters", -1.0),
                 ("activations", math.inf),
                 ("batch", 0),
+                ("gflops", 1.1e9),
+            )
+        ),
+        *(
+            (f'format = "ganger.profiles/1"\n[models.a.memory]\npersistent = 1\n{line}', place)
+            for line, place in (
+                ("ephemeral = -1", "a.memory.ephemeral: -1"),
+                ("ephemeral = 1.1e9", "a.memory.ephemeral: 1.1e+09"),
+                ("iteration = 9e-7", "a.memory.iteration: 9e-07"),
             )
         ),
         (sensitive("cpus = [3, 1]\nmemory = [0]\nspeed = [[1], [1]]"), "sensitivity.cpus"),

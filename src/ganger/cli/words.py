@@ -34,3 +34,12 @@ class _Span(_Word):
 SPAN: Final = _Span()
 KNOWS: Final = ("history", "measured", "rolling", "group", "estimate", "nothing")
 """What a live policy may believe about run times and speeds."""
+
+
+def with_files_read(recipe: str) -> str:
+    """The recipe with what its files hold in their place: a daemon reads none. Raises BadInput."""
+    if "@" not in recipe:
+        return recipe
+    from ganger.lab.simulating.policies import resolved
+
+    return resolved(recipe)

@@ -33,7 +33,14 @@ from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
 from ganger.core.state.snapshot import Snapshot, restore
 from ganger.lab.simulating.oracles import make_oracle
-from ganger.lab.simulating.policies import composed, families, has_services, load_policy, needs_of
+from ganger.lab.simulating.policies import (
+    composed,
+    families,
+    has_services,
+    load_policy,
+    needs_of,
+    resolved,
+)
 from ganger.lab.simulating.setup import Setup
 from ganger.sim.physics import Costs, Physics
 from ganger.sim.truth import Truth
@@ -123,7 +130,7 @@ class LogWriter:
             Header(
                 FORMAT,
                 __version__,
-                policy,
+                resolved(policy),
                 setup.seed,
                 setup.knows,
                 setup.noise,

@@ -10,7 +10,7 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.text import WATCH_SECONDS, clock, print_json, table, watch
-from ganger.cli.words import KNOWS, SPAN
+from ganger.cli.words import KNOWS, SPAN, with_files_read
 from ganger.client.answers import FutureAnswer, NodeAnswer, PolicyAnswer
 from ganger.client.connection import Client
 from ganger.core.errors import BadInput
@@ -125,7 +125,7 @@ def policy_set(
 
     The recipe is first tried on a copy of the present state. A recipe that fails there is refused.
     """
-    body = {"recipe": recipe, "knows": knows or "", "dry_run": dry_run}
+    body = {"recipe": with_files_read(recipe), "knows": knows or "", "dry_run": dry_run}
     body |= {"inner": inner, "serving": serving}
     found = Client().call("PUT", "/v1/policy", PolicyAnswer, body=body)
     if as_json:

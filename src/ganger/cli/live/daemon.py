@@ -15,7 +15,7 @@ import msgspec
 
 from ganger.cli import completion
 from ganger.cli.text import clock, print_json
-from ganger.cli.words import KNOWS, SPAN
+from ganger.cli.words import KNOWS, SPAN, with_files_read
 from ganger.client.answers import Status
 from ganger.client.connection import Client, NoDaemon
 from ganger.client.places import Places, home, open_private
@@ -181,7 +181,7 @@ def up(
     settings = {
         "home": str(home()),
         "gpus": gpus,
-        "recipe": recipe,
+        "recipe": with_files_read(recipe),
         "inner": inner,
         "serving": serving,
         "window": window,

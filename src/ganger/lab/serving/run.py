@@ -282,7 +282,7 @@ def _windowed(
                            mend="leave one of the two out")  # fmt: skip
     rates = Rates(world.models, fleet.devices, world.variants, router.can.streams, world.pipelines)
     code = {world.asked(at): at for at in range(len(world.variants))}
-    checked = matched(requests, models)
+    checked = matched(requests, models, slo=setup.slo)
 
     def cost(name: str) -> float:
         rate = rates.rate(code[name]) if name in code else 0.0

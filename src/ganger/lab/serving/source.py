@@ -66,7 +66,7 @@ class Source:
     def chunks(self, rows: int = ROWS, ahead: int = CHUNK) -> Iterator[dict[str, Sequence[int]]]:
         """One after the other, of so many rows; `ahead` are read together. Raises BadInput."""
         before = 0
-        for chunk in matched(self._requests, self._models, ahead).chunks(rows):
+        for chunk in matched(self._requests, self._models, ahead, self._slo).chunks(rows):
             yield self._columns(chunk, before)
             before += len(chunk)
             self._progress(before)

@@ -134,6 +134,7 @@ def compare_tasks(
             progress=lambda share: progress(part + (1 - part) * share),
         )
         oracle, missing = _best(found, len(plans) // len(places))
+        oracle = [_not_below(best, runs) for best in oracle]
     streams = max(make_router(task.recipe).can.streams for task in tasks)
     bounds: dict[Place, Bound] = {}
     for fleet, setup in dict.fromkeys((fleet, replace(setup, seed=0)) for fleet, setup in places):
@@ -164,6 +165,14 @@ def _best(
             if isinstance(each, BadInput) and not runs:
                 missing[f"There is no clairvoyant row: {each.what}."] = None
     return best, list(missing)
+
+
+def _not_below(best: ServingRun, runs: Sequence[ServingRun]) -> ServingRun:
+    """The best of the plans that know the future, or what a recipe did that had more in time there:
+    whoever knows the future can do that, too."""
+    beside = [run for run in runs if (run.place, run.setup.seed) == (best.place, best.setup.seed)]
+    first = max([best, *beside], key=lambda run: run.metrics["attainment"] or 0.0)
+    return replace(first, recipe=best.recipe)
 
 
 def try_tasks(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,7 +17,12 @@ from ganger.lab.simulating.user_policy import OwnPolicy, load_own
 from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel, searches
 from ganger.recipes import registry
-from ganger.recipes.training.placement.fragmentation import class_of, counted_classes, written
+from ganger.recipes.training.placement.fragmentation import (
+    CLASSES_MAX,
+    class_of,
+    counted_classes,
+    written,
+)
 from ganger.workloads.formats import load_trace
 from ganger.workloads.trace import Trace
 
@@ -29,7 +34,8 @@ def load_policy(
     journal or log names it; then no file runs that another user wrote or may change. `bounded`:
     parameters must be within their bounds, which a version that recorded a recipe may not have had.
     `plane`: one of `registry.PLANES`, of which the recipe has to be if it is not for all jobs. A
-    `workload` that is `@FILE` is that of a trace. Raises BadInput."""
+    `workload` that is `@FILE` is that of a trace, but for what is recorded: see `resolved`. Raises
+    BadInput."""
     path, colon, name = spec.partition(":")
     if colon and path.endswith(".py"):
         file = Path(path)
@@ -44,22 +50,37 @@ def load_policy(
             where="recipe",
             mend=f"use it as {option} {found.name}{instead}",
         )
-    workload = arguments.get("workload", ())
-    if len(workload) == 1 and workload[0].startswith("@"):
-        arguments["workload"] = _tasks(Path(workload[0][1:]))
+    if not recorded and (workload := _workload_file(arguments)):
+        arguments["workload"] = _tasks(workload)
         return cast("Policy", found.make(**arguments))
     return registry.make(spec, bounded=bounded)
 
 
-def _tasks(path: Path) -> tuple[str, ...]:
+def resolved(spec: str) -> str:
+    """The recipe of `spec` as journals and logs record it: with the tasks of a file in place of the
+    file, which may change or go. Raises BadInput where the file cannot be read."""
+    if "@" not in spec or spec.partition(":")[0].endswith(".py"):
+        return spec
+    file = _workload_file(registry.parse(spec, bounded=False)[1])
+    return spec.replace(f"@{file}", ";".join(_tasks(file))) if file else spec
+
+
+def _workload_file(arguments: dict[str, Any]) -> str:
+    """The file whose jobs are the tasks of the workload; empty if the tasks are stated."""
+    workload = arguments.get("workload", ())
+    named = len(workload) == 1 and workload[0].startswith("@")
+    return workload[0][1:] if named else ""
+
+
+def _tasks(path: str) -> tuple[str, ...]:
     """The jobs of a trace as classes of tasks, the most frequent first. Raises BadInput."""
-    trace = load_trace(path)
+    trace = load_trace(Path(path))
     shapes = trace.declared.shapes
     codes, counts = np.unique(trace.declared.shape[: trace.jobs], return_counts=True)
     jobs = zip(codes.tolist(), counts.tolist(), strict=True)
     classes = counted_classes(class_of(shapes[code], count) for code, count in jobs)
     ordered = sorted(classes.items(), key=lambda each: -each[1])
-    return tuple(written(kind, count) for kind, count in ordered)
+    return tuple(written(kind, count) for kind, count in ordered[:CLASSES_MAX])
 
 
 OTHER_PLANES = {

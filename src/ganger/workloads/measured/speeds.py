@@ -22,6 +22,10 @@ FORMAT: Final = "ganger.profiles/1"
 DOCS: Final = "docs/profiles-file.md"
 EPOCHS_MAX: Final = 100_000
 STAGES_MAX: Final = 8
+_LARGEST: Final = 1e9
+"""Of the figures of a graph, and of MiB and seconds of `memory`."""
+_SHORTEST_S: Final = 1e-6
+"""The shortest iteration."""
 UNKNOWN: Final = "the file holds no known profiles"
 READABLE: Final = (
     f"name a file with format = \"{FORMAT}\", Gavel's throughputs, Synergy's sensitivities or"
@@ -144,13 +148,14 @@ def _check_sharing(profile: Profile, where: str) -> None:
             raise BadInput(f"{used:g}", where=place, mend="give a share, 0 to 1")
     for field in ("gflops", "operators", "parameters", "activations", "batch"):
         number = getattr(profile.graph, field, 1)
-        if not 0 < number < math.inf:
+        if not 0 < number <= _LARGEST:
             place = f"{where}.graph.{field}"
-            raise BadInput(f"{number:g}", where=place, mend="give a number above 0")
+            raise BadInput(f"{number:g}", where=place, mend="give a number above 0, to 1e9")
     for field in ("persistent", "ephemeral", "iteration") if profile.memory is not None else ():
         given = getattr(profile.memory, field)
-        if not 0 <= given < math.inf:
-            mend = "give MiB of each GPU (iteration: seconds), 0 or more"
+        shortest = _SHORTEST_S if field == "iteration" and given else 0.0
+        if not shortest <= given <= _LARGEST:
+            mend = "give MiB of each GPU, 0 to 1e9 (iteration: seconds, 1e-6 or more)"
             raise BadInput(f"{given:g}", where=f"{where}.memory.{field}", mend=mend)
 
 

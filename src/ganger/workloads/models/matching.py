@@ -17,9 +17,10 @@ from ganger.workloads.requests.columns import CHUNK, Chunk, Requests
 _MANY: Final = 1e12
 
 
-def matched(requests: Requests, models: Models, rows: int = CHUNK) -> Requests:
+def matched(requests: Requests, models: Models, rows: int = CHUNK, slo: int = NEVER) -> Requests:
     """The same requests, checked while they are read: each names a model, a family or a pipeline of
     `models`, and none has less time than the fastest variant takes for it alone; `rows` at a time.
+    `slo`: microseconds that requests have that state no deadline.
 
     Raises BadInput, when they are read.
     """
@@ -35,7 +36,7 @@ def matched(requests: Requests, models: Models, rows: int = CHUNK) -> Requests:
             asked = np.bincount(chunk.model, minlength=len(floor)) > 0
             for code in np.flatnonzero(asked & np.isnan(floor)).tolist():
                 floor[code] = fastest.seconds(requests.models[code], requests.name)
-            _in_time(chunk, floor, requests, number, models)
+            _in_time(chunk, floor, requests, number, models, slo)
             number += len(chunk)
             yield chunk
 
@@ -43,12 +44,16 @@ def matched(requests: Requests, models: Models, rows: int = CHUNK) -> Requests:
 
 
 def _in_time(
-    chunk: Chunk, floor: NDArray[np.float64], requests: Requests, number: int, models: Models
+    chunk: Chunk,
+    floor: NDArray[np.float64],
+    requests: Requests,
+    number: int,
+    models: Models,
+    slo: int,
 ) -> None:
     """Complain about the first request that nothing can answer in time."""
-    if chunk.deadline is None:
-        return
-    slack = np.where(chunk.deadline < NEVER, chunk.deadline - chunk.arrival, NEVER)
+    due = np.full(len(chunk), NEVER) if chunk.deadline is None else chunk.deadline
+    slack = np.where(due < NEVER, due - chunk.arrival, slo)
     late = np.flatnonzero(slack < np.floor(floor * SECOND + 1e-3)[chunk.model])
     if len(late):
         row = int(late[0])

@@ -57,6 +57,8 @@ class TaskClass(NamedTuple):
     pool: str = ""
 
 
+CLASSES_MAX: Final = 1000
+"""So many classes of a workload count, the most frequent: a cell takes 8 kB for each."""
 Workload: TypeAlias = tuple[tuple[TaskClass, int], ...]
 """Classes of tasks, and how many tasks each has."""
 
@@ -179,7 +181,8 @@ def class_of(shape: Shape, jobs: int) -> tuple[TaskClass, int]:
 
 
 _CLASS: Final = re.compile(
-    r"(\d{1,9})\*(\d{1,5})(?:x(\d{1,3}))?(?:@(\d{1,9}(?:\.\d{1,3})?))?(?:/([^#]+))?(?:#(.+))?"
+    r"(\d{1,9})\*(\d{1,5})(?:x(\d{1,3}))?(?:@(\d{1,9}(?:\.\d{1,3})?))?(?:/([^#]+))?(?:#(.+))?",
+    re.ASCII,
 )
 
 
@@ -204,10 +207,10 @@ def written(kind: TaskClass, count: int) -> str:
 
 
 def covering(classes: Mapping[TaskClass, int], part: float) -> dict[TaskClass, int]:
-    """The most frequent of `classes` that together have `part` of all tasks; of equals the first.
-    There is at least one."""
+    """The most frequent of `classes` that together have `part` of all tasks, but no more than
+    `CLASSES_MAX`; of equals the first. There is at least one."""
     wanted, covered = part * sum(classes.values()), dict[TaskClass, int]()
-    for kind, count in sorted(classes.items(), key=lambda each: -each[1]):
+    for kind, count in sorted(classes.items(), key=lambda each: -each[1])[:CLASSES_MAX]:
         if covered and sum(covered.values()) >= wanted:
             break
         covered[kind] = count
