@@ -210,6 +210,23 @@ def test_others_get_what_our_job_holds_of_them_once_it_has_gone() -> None:
     assert _wired(capture(again)) == _wired(capture(bench.kernel))
 
 
+def test_gpus_that_a_plan_has_just_freed_are_withheld_at_the_next_step_also_after_a_restart() -> (
+    None
+):
+    """Else a restarted daemon would plan with others than the one before it."""
+    bench = running()
+    bench.feed(1, Withheld(0, 4))
+    bench.feed(2, Woke(), then=[Stop(0, 1)])
+    kept = _wired(capture(bench.kernel))
+    again = restore(kept, Nodes(cluster(1, 4)), Scripted(), validate=True)
+    bench.policy.next = Plan()
+    for kernel in (bench.kernel, again):
+        assert kernel.ledger.withheld(0) == 0b1100
+        assert _wired(capture(kernel)) == kept
+        kernel.step(Batch(3 * SECOND, [Released(0, 1, 0.0)]))
+        assert kernel.ledger.withheld(0) == 0b1111
+
+
 def test_a_suspended_job_that_could_not_be_frozen_waits_with_what_it_has_saved() -> None:
     bench = Bench(job("a", size=4), job("b", size=4), policy=registry.make("fifo"))
     bench.feed(0, Submitted(0))

@@ -45,7 +45,8 @@ class Usable:
         for node, (gpus, devices) in withheld.items():
             self.withheld[node] = gpus
             self._ledger.count_out(node, devices)
-            self._settle(node)
+            if devices.bit_count() < gpus:  # the rest is taken at the next step, as it would be
+                self.owing.add(node)
 
     def barred(self, node: int) -> str:
         """Why nothing starts on a node: `down`, `drained`, or ""."""
