@@ -47,7 +47,7 @@ def test_events_of_one_instant_come_in_this_order() -> None:
         4: {"NodeDown"},
         5: {"NodeUp", "Withheld"},
         6: {"Started"},
-        7: {"Progressed", "Measured", "Evaluated", "Served"},
+        7: {"Progressed", "Measured", "Sampled", "Evaluated", "Served"},
         8: {"Submitted", "Accepted"},
         9: {"Command", "NodeCommand"},
         10: {"Woke"},

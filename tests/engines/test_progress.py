@@ -134,12 +134,12 @@ def test_actions_that_nothing_is_done_about_are_said_once(
 
 def test_what_an_engine_cannot_do_it_refuses_by_an_event() -> None:
     engine = FleetEngine(Quiet(), lambda job: Launch(command=()), None, 30 * SECOND, EVERY)
-    assert not engine.capabilities.actions & {"Tune", "Provision", "Route"}
+    assert not engine.capabilities.actions & {"Provision", "Route"}
     engine.apply(Plan([Tune(3, 1, {"batch": 2.0}), Route(4, {5: 1.0}), Provision(0, "off")]), 0)
     batch = engine.poll(NEVER)
     assert batch is not None
     assert batch.events == [
-        Unable(3, "Tune", why="this engine does not tune jobs"),
+        Unable(3, "Tune", why="this engine does not turn such knobs of jobs"),
         Unable(4, "Route", why="this engine does not route requests"),
     ]
 

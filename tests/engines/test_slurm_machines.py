@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ganger.core.errors import BadInput
-from ganger.engines.agent.protocol import Hello
+from ganger.engines.agent.protocol import Hello, Used
 from ganger.engines.machines import Box
 from ganger.engines.slurm.calls.answers import Job, Node
 from ganger.engines.slurm.calls.client import options_of
@@ -51,6 +51,9 @@ class Told:
 
     def withheld(self, box: Box, gpus: int) -> None:
         self.said.append(f"{box.hello.name} {gpus} withheld")
+
+    def used(self, box: Box, message: Used) -> None:
+        """Of no interest here."""
 
     def evict(self, node: int, why: str) -> None:
         raise AssertionError("Slurm's nodes are closed or lost")

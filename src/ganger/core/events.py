@@ -119,6 +119,17 @@ class Measured(Event, frozen=True, gc=False):
     noise: float = 0.0
 
 
+class Sampled(Event, frozen=True, gc=False):
+    """What a running attempt used lately: of its GPUs the busiest one's share of the time, from 0
+    to 1 (-1: not measured), and cores. Told when it has settled, and when it changed."""
+
+    rank: ClassVar[int] = 7
+    job: int
+    attempt: int
+    gpu: float
+    cores: float
+
+
 class Evaluated(Event, frozen=True, gc=False):
     """A running attempt evaluated its model after `epoch` epochs of training in all: `value` is the
     loss, or the accuracy, whichever its owner named; None: the trial broke down. `metrics`: others
@@ -214,6 +225,7 @@ AnyEvent: TypeAlias = (
     | Started
     | Progressed
     | Measured
+    | Sampled
     | Evaluated
     | Served
     | Unable

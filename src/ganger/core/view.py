@@ -262,8 +262,11 @@ class View:
         return self._scope.scratch
 
     def forget(self) -> None:
-        """Empty all caches of these jobs: for a policy that does not pass on what changed."""
+        """Empty all caches of these jobs: for a policy that does not pass on what changed, and for
+        an oracle that has learnt something else of a model."""
         self.scratch.clear()
+        for part in self._scope.parts.values():
+            part.scratch.clear()
 
     def cached(self, kind: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The one cache of this kind (a class) among these jobs: made with the arguments when it is

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, isfinite
 from typing import Final
 
-from ganger.core.events import Measured, Progressed
+from ganger.core.events import Measured, Progressed, Sampled
 from ganger.core.units import NEVER
-from ganger.engines.agent.protocol import Progress
+from ganger.engines.agent.protocol import Progress, Used
 
 _CHANGE: Final = 0.1
 _NOISE_CHANGE: Final = 0.25
+_USE_CHANGE: Final = 0.1
+_CORE: Final = 1.0
+_SAMPLES_APART: Final = 6
 
 
 class Account:
@@ -28,6 +31,28 @@ class Account:
         self._told_at = -NEVER
         self._measured: Measured | None = None
         self._measured_from = self._measured_at = -NEVER
+        self._uses: dict[tuple[str, int], Used] = {}
+        """The last look at each part, by machine and seat."""
+        self._sampled: Sampled | None = None
+        self._sampled_at = -NEVER
+
+    def used(self, machine: str, message: Used, now: int, every: int) -> list[Sampled]:
+        """The event that a look at a part makes, if any: when something has changed noticeably, and
+        seldom: not for six times `every` (microseconds)."""
+        if not (isfinite(message.gpu) and isfinite(message.cores)):
+            return []
+        self._uses[machine, message.key.seat] = message
+        gpu = max(use.gpu for use in self._uses.values())
+        cores = sum(use.cores for use in self._uses.values())
+        said = Sampled(self.job, self.attempt, min(max(gpu, -1.0), 1.0), max(cores, 0.0))
+        before = self._sampled
+        if before is not None:
+            moved = abs(said.gpu - before.gpu) >= _USE_CHANGE
+            moved |= abs(said.cores - before.cores) > _NOISE_CHANGE * max(before.cores, _CORE)
+            if not moved or now - self._sampled_at < _SAMPLES_APART * every:
+                return []
+        self._sampled, self._sampled_at = said, now
+        return [said]
 
     def heard(
         self, message: Progress, reference: float, now: int, every: int

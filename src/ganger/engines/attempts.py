@@ -8,7 +8,7 @@ tables in `life`; here is found out what happened, and done what they say.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
 from ganger.core.errors import BadInput
@@ -18,13 +18,12 @@ from ganger.core.events import (
     Finished,
     NodeDown,
     NodeUp,
-    Refused,
     Released,
     Started,
+    Unable,
     Withheld,
 )
-from ganger.core.plan import Placement, Resize
-from ganger.core.state.jobs import Phase
+from ganger.core.plan import Placement, Resize, Tune
 from ganger.core.units import SECOND
 from ganger.engines.agent import protocol as wire
 from ganger.engines.gang import (
@@ -32,18 +31,20 @@ from ganger.engines.gang import (
     Attempt,
     Hold,
     NodePart,
-    Outcome,
+    adopted,
+    finished_before,
+    is_final,
     judged,
     outcome,
     reported,
     waits_of,
+    withdraw_refusal,
 )
 from ganger.engines.launch import Launch
 from ganger.engines.life import (
     COURSES,
     ORDERS,
     PARTS,
-    Course,
     Effect,
     News,
     Order,
@@ -154,17 +155,7 @@ class Attempts:
                 launch = self._launch_of(hold.job)
             except BadInput:
                 launch = Launch(command=())
-            one = Attempt(hold.job, hold.attempt, hold.placement, launch)
-            one.reports = hold.reports
-            for seat in one.seats.values():
-                seat.unsure = True
-            if hold.phase != Phase.STARTING:
-                one.course = Course.RUNNING
-            if hold.phase == Phase.STOPPING:
-                one.want = Want.LEAVE
-            elif hold.phase == Phase.SUSPENDED:
-                one.want = Want.SUSPEND
-            self._add(one)
+            self._add(adopted(hold, launch))
         for key, waits in waits_of(holds).items():
             self._attempts[key].waits = waits
         for one in [one for one in self._attempts.values() if one.hollow]:
@@ -233,18 +224,13 @@ class Attempts:
         """A refused attempt is told to stop before its owner saw the refusal: it is released."""
         if self._refusals.withdraw(key):
             self.events.append(Released(*key, UNCHANGED))
-        for i, event in enumerate(self.events):
-            if isinstance(event, Refused) and (event.job, event.attempt) == key:
-                self.events[i] = Released(*key, UNCHANGED)
+        withdraw_refusal(self.events, key)
 
     def was_done(self, action: Resize) -> bool:
         """Whether the attempt to be resized finished before the owner saw it: then so did this."""
-        job, old = action.job, action.attempt - 1
-        if Finished(job, old) not in self.events:
+        if not finished_before(self.events, action.job, action.attempt):
             return False
-        self.events.remove(Finished(job, old))
-        self.events += [Released(job, old, UNCHANGED), Finished(job, action.attempt)]
-        self._last[job] = action.attempt
+        self._last[action.job] = action.attempt
         return True
 
     def suspend(self, key: tuple[int, int], suspended: bool) -> None:
@@ -252,6 +238,19 @@ class Attempts:
         one = self._attempts.get(key)
         if one is not None:
             self._order(one, Order.SUSPEND if suspended else Order.RESUME)
+
+    def share(self, key: tuple[int, int], knobs: Mapping[str, float | bool | str]) -> None:
+        """On what terms the attempt shares its devices from now on."""
+        one = self._attempts.get(key)
+        if one is not None:
+            one.knobs = {**one.knobs, **knobs}
+            for node in one.seats:
+                self._say_terms(one, node)
+
+    def _say_terms(self, one: Attempt, node: int) -> None:
+        if why := self._agents.share(one, node):
+            one.knobs = {}
+            self.events.append(Unable(one.job, Tune.__name__, why=why))
 
     def _say_all(self, one: Attempt) -> None:
         for node in one.seats:
@@ -264,6 +263,7 @@ class Attempts:
         self._news(one, node, wanted)
 
     def _repeat(self, one: Attempt, node: int) -> None:
+        self._say_terms(one, node)
         if one.want != Want.RUN or one.failing:
             self._say(one, node)
 
@@ -317,7 +317,7 @@ class Attempts:
         key = message.key
         box.mentioned.add(key)
         one = self._attempts.get((key.job, key.attempt))
-        node = box.nodes[key.seat] if key.seat < len(box.nodes) else -1
+        node = box.node_of(key.seat)
         if one is None or node not in one.seats:
             self._unwanted(box, message)
             return
@@ -359,6 +359,13 @@ class Attempts:
         reference = self._work.reference(job, message.step_micros)
         self.events += one.account.heard(message, reference, self._now(), self._progress_every)
 
+    def used(self, box: Box, message: wire.Used) -> None:
+        """What an agent saw a part use."""
+        one = self._attempts.get((message.key.job, message.key.attempt))
+        if one is not None and one.started and box.node_of(message.key.seat) in one.seats:
+            told = one.account.used(box.hello.name, message, self._now(), self._progress_every)
+            self.events += told
+
     def _unwanted(self, box: Box, message: wire.Message) -> None:
         """A part that no attempt of ours has: it was given up while its agent was away."""
         if isinstance(message, wire.Launched | wire.Prepared):
@@ -380,6 +387,7 @@ class Attempts:
                 unsure, seat.unsure = seat.unsure, False
                 if self._agents.key(one.key, node) in box.mentioned:
                     self._say(one, node)
+                    self._say_terms(one, node)
                 elif seat.status >= Status.PREPARED or (
                     unsure and (one.started or self._noted(one, node) is not None)
                 ):
@@ -477,7 +485,7 @@ class Attempts:
 
     def _say_failed(self, one: Attempt) -> None:
         assert one.end is not None
-        kept, final = self._work.kept(one, one.end), self._is_final(one, one.end)
+        kept, final = self._work.kept(one, one.end), is_final(one, one.end, self._launch_of)
         self.events.append(Failed(*one.key, kept, one.end.why, final))
 
     def _finish_later(self, one: Attempt) -> None:
@@ -490,11 +498,3 @@ class Attempts:
     def _refuse(self, one: Attempt) -> None:
         why = next((seat.why for seat in one.seats.values() if seat.why), one.evicted)
         self._refusals.add(one.job, one.attempt, why)
-
-    def _is_final(self, one: Attempt, end: Outcome) -> bool:
-        if end.final or end.why.startswith("NodeFail"):
-            return end.final
-        try:
-            return self._launch_of(one.job).retries <= 0
-        except BadInput:
-            return True

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ganger.core.events import Evaluated
+from ganger.core.errors import BadInput
+from ganger.core.events import AnyEvent, Evaluated, Finished, Refused, Released
 from ganger.core.plan import Placement
 from ganger.core.spec import OnPreempt
 from ganger.core.state.jobs import Phase
@@ -60,6 +61,8 @@ class Attempt:
         self.evicted = ""
         """Why it was told to go though its owner did not say so."""
         self.account = Account(job, attempt)
+        self.knobs: Mapping[str, float | bool | str] = {}
+        """What was turned of it: on what terms it shares its devices."""
         self.secret = secrets.token_hex(16)
         """What its parts know each other by."""
 
@@ -215,6 +218,34 @@ def judged(one: Attempt, end: Outcome, replaced: bool) -> Turn:
     return Turn.FAILED if one.ran or one.started else Turn.REFUSED
 
 
+def is_final(one: Attempt, end: Outcome, launch_of: Callable[[int], Launch]) -> bool:
+    """Whether a job whose attempt failed is not tried again."""
+    if end.final or end.why.startswith("NodeFail"):
+        return end.final
+    try:
+        return launch_of(one.job).retries <= 0
+    except BadInput:
+        return True
+
+
+def finished_before(events: list[AnyEvent], job: int, attempt: int) -> bool:
+    """Whether it is still to be told that the attempt before this one finished: then that one is
+    released, and this one has finished."""
+    before = Finished(job, attempt - 1)
+    if before not in events:
+        return False
+    events.remove(before)
+    events += [Released(job, attempt - 1, UNCHANGED), Finished(job, attempt)]
+    return True
+
+
+def withdraw_refusal(events: list[AnyEvent], key: tuple[int, int]) -> None:
+    """If it is still to be told that the attempt was refused: it is released instead."""
+    for i, event in enumerate(events):
+        if isinstance(event, Refused) and (event.job, event.attempt) == key:
+            events[i] = Released(*key, UNCHANGED)
+
+
 def lost_output(attempt: Attempt) -> str:
     """What is missing of the output of an attempt that is over, and why; empty if nothing is."""
     exits = [seat.exit for seat in attempt.seats.values() if seat.exit is not None]
@@ -246,6 +277,23 @@ class Hold(NamedTuple):
     placement: Placement
     reports: int = 0
     """How many reports of the attempt are journalled."""
+    knobs: Mapping[str, float | bool | str] = {}
+    """What was turned of it."""
+
+
+def adopted(hold: Hold, launch: Launch) -> Attempt:
+    """The attempt of which a restored kernel believes this."""
+    one = Attempt(hold.job, hold.attempt, hold.placement, launch)
+    one.reports, one.knobs = hold.reports, hold.knobs
+    for seat in one.seats.values():
+        seat.unsure = True
+    if hold.phase != Phase.STARTING:
+        one.course = Course.RUNNING
+    if hold.phase == Phase.STOPPING:
+        one.want = Want.LEAVE
+    elif hold.phase == Phase.SUSPENDED:
+        one.want = Want.SUSPEND
+    return one
 
 
 def overlap(one: Hold, other: Hold) -> bool:

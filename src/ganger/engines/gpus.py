@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from itertools import pairwise
 from typing import Final
 
 from ganger.core.errors import BadInput
@@ -54,6 +55,16 @@ def machine() -> tuple[int, int]:
     """Thousandths of cores that this process may use, and MiB of memory of the machine."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // MIB
     return len(os.sched_getaffinity(0)) * WHOLE, memory
+
+
+def core_sets(devices: int) -> tuple[frozenset[int], ...]:
+    """Cores of this process for each of so many simulated devices: as even as can be, and apart
+    unless there are more devices than cores."""
+    cores = sorted(os.sched_getaffinity(0))
+    if devices > len(cores):
+        return tuple(frozenset((cores[i % len(cores)],)) for i in range(devices))
+    ends = [i * len(cores) // devices for i in range(devices + 1)]
+    return tuple(frozenset(cores[a:b]) for a, b in pairwise(ends))
 
 
 def _parse(text: str) -> list[tuple[str, int]]:

@@ -55,12 +55,15 @@ CANCELLED: Final = "cancelled"
 """`Stop.why` of a job that need not save: it gets SIGTERM at once."""
 _rank = attrgetter("rank")
 IGNORED: Final = {
-    Tune: "does not tune jobs",
+    Tune: "does not turn such knobs of jobs",
     Provision: "does not switch machines on or off",
     Route: "does not route requests",
 }
-"""Kinds of action that nothing is done about, and what the engine does not do."""
-DOES: Final = Capabilities(Capabilities().actions - {kind.__name__ for kind in IGNORED})
+"""Kinds of action that nothing is done about, and what the engine does not do. Of the knobs of a
+Tune, only terms are turned on which jobs share devices: those with a `request`."""
+DOES: Final = Capabilities(
+    Capabilities().actions - {kind.__name__ for kind in IGNORED} | {Tune.__name__}
+)
 """What engines of real machines can do."""
 log = logging.getLogger("ganger.engine")
 
@@ -169,11 +172,18 @@ class FleetEngine:
             elif isinstance(action, Resize) and not attempts.was_done(action):
                 waits = (*action.waits, action.job)
                 attempts.start(action.job, action.attempt, action.placement, waits)
+        for action in plan.actions:  # of attempts that were started just now, too
+            if isinstance(action, Tune) and self._turns(action):
+                attempts.share((action.job, action.attempt), action.knobs)
+
+    def _turns(self, action: Tune) -> bool:
+        """Whether the knobs are terms of sharing, and those can be kept here."""
+        return "request" in action.knobs and Tune.__name__ in self.capabilities.actions
 
     def _refuse_unable(self, plan: Plan) -> None:
         """Refuse what is asked for and cannot be done here; say so once of each kind."""
         for action in plan.actions:
-            if type(action) not in IGNORED:
+            if type(action) not in IGNORED or (isinstance(action, Tune) and self._turns(action)):
                 continue
             name, why = type(action).__name__, f"this engine {IGNORED[type(action)]}"
             if isinstance(action, Tune | Route):

@@ -58,8 +58,7 @@ _PAUSE_SECONDS: Final = 1.0
 
 
 def _not_read(box: Box, why: str) -> BadInput:
-    where = f"machine {box.hello.name!r}"
-    return BadInput(f"the output lies there, and {why}", where=where)
+    return BadInput(f"the output lies there, and {why}", where=f"machine {box.hello.name!r}")
 
 
 class AgentAt(NamedTuple):
@@ -92,6 +91,10 @@ class Box:
         self.mentioned: set[Any] = set()
         """Parts that it has told of since it connected."""
 
+    def node_of(self, seat: int) -> int:
+        """The node by its seat; -1: none of its own."""
+        return self.nodes[seat] if seat < len(self.nodes) else -1
+
 
 class Owner(Protocol):
     """Who is told."""
@@ -102,6 +105,10 @@ class Owner(Protocol):
 
     def told(self, box: Box, message: Message) -> None:
         """An agent says something about a part, or that it is ready."""
+        ...
+
+    def used(self, box: Box, message: Used) -> None:
+        """How busy a part was."""
         ...
 
     def lost(self, box: Box) -> None:
@@ -399,6 +406,7 @@ class Machines(Connections[_Connection]):
                 one.box.ready = True
             if isinstance(message, Used):
                 self.uses[message.key.job, message.key.seat, one.box.hello.name] = message
+                self.owner.used(one.box, message)
                 return
             if isinstance(message, Text):
                 if message.ask in self._reading:

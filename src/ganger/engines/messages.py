@@ -5,7 +5,7 @@ from __future__ import annotations
 from ganger.core.spec import OnPreempt
 from ganger.engines.agent import protocol as wire
 from ganger.engines.gang import Attempt
-from ganger.engines.life import Want
+from ganger.engines.life import Status, Want
 from ganger.engines.machines import Box, Fleet
 
 
@@ -67,6 +67,20 @@ class Messages:
     def resume(self, one: Attempt, node: int) -> None:
         """Have a part go on."""
         self.tell(node, wire.Resume(self.key(one.key, node)))
+
+    def share(self, one: Attempt, node: int) -> str:
+        """Say on what terms a part that runs shares its devices, if there are any; why it cannot be
+        said, if its agent is too old."""
+        box, knobs, seat = self.box(node), one.knobs, one.seats[node]
+        if not knobs or seat.status < Status.LAUNCHED or seat.over:
+            return ""
+        if box is not None and box.hello.version < wire.SINCE[wire.Terms]:
+            return f"its agent speaks version {box.hello.version}, which does not limit rates"
+        numbers = [float(knobs.get(name, 1.0)) for name in ("request", "limit", "settle_s")]
+        request, limit, settle_s = numbers
+        control = str(knobs.get("control", ""))
+        self.tell(node, wire.Terms(self.key(one.key, node), request, limit, control, settle_s))
+        return ""
 
     def forget(self, one: Attempt, node: int) -> None:
         """The end of a part is on disk here: its agent need not keep it."""

@@ -46,7 +46,9 @@ def believed(kernel: Reducer) -> Believed:
     for row, placement in kernel.placements().items():
         phase = Phase(jobs.phase[row])
         if phase in HOLDS_DEVICES:
-            holds.append(Hold(row, int(jobs.attempt[row]), phase, placement))
+            knobs = kernel.settings.knobs.get(row, {})
+            terms = knobs if "request" in knobs else {}
+            holds.append(Hold(row, int(jobs.attempt[row]), phase, placement, knobs=terms))
     for (row, attempt), placement in kernel.letting_go.items():
         holds.append(Hold(row, attempt, Phase.STOPPING, placement))
     nodes = range(kernel.nodes.n)

@@ -14,7 +14,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.events import Failed, Finished
+from ganger.core.books.ledger import members
+from ganger.core.events import Failed, Finished, Sampled
+from ganger.core.profiles import PLAIN_PROFILE, Profile
 from ganger.core.protocols import Ignorant, Knows
 from ganger.core.state.jobs import Phase
 from ganger.core.units import DAY, HOUR, NEVER
@@ -23,6 +25,20 @@ from ganger.solve.boost import Trees, boost
 
 WINDOW = 4000
 """How many of the last jobs the trees are fitted to."""
+SAMPLES = 20
+"""A sample of use counts as much as each of the last so many."""
+CHANGE = 0.1
+LEAST_USE = 0.01
+"""Of a GPU: what use must change by to be told, and what a model is taken to use at least."""
+
+
+class Use(msgspec.Struct):
+    """What jobs of a model use of a GPU alone: the share of its time, over so many `samples`, and
+    the share that policies are told."""
+
+    gpu: float = 0.0
+    samples: int = 0
+    told: float = 0.0
 
 
 class Past(msgspec.Struct):
@@ -42,6 +58,8 @@ class Past(msgspec.Struct):
     """How much was learnt when the trees were fitted."""
     shortest: float = 0.0
     longest: float = 0.0
+    uses: dict[str, Use] = {}
+    """By model."""
 
 
 def like_helios(view: View, job: int) -> list[str]:
@@ -68,7 +86,8 @@ class History(Ignorant):
     `blend`: weight of the boosted trees (0: the rolling mean alone), which are used once `enough`
     jobs have finished and fitted anew whenever a tenth more has been learnt. `alike` names the jobs
     that count as alike, the most alike first. Before the first one finishes, the user's estimate
-    counts, then the time limit, then one hour. Of speeds and models it knows nothing.
+    counts, then the time limit, then one hour. Of models it knows what their jobs used of GPUs that
+    they had alone, of speeds nothing.
     """
 
     knows = Knows.HISTORY
@@ -94,8 +113,10 @@ class History(Ignorant):
         )
 
     def observe(self, view: View) -> None:
-        """Learn from the jobs that finished in this step."""
+        """Learn from the jobs that finished in this step, and from what jobs used."""
         for event in view.events:
+            if isinstance(event, Sampled):
+                self._sampled(view, event)
             if isinstance(event, Finished | Failed):
                 job, phase = event.job, view.jobs.phase[event.job]
                 if phase == Phase.FINISHED and view.jobs.finished[job] == view.now:
@@ -103,6 +124,24 @@ class History(Ignorant):
                 if phase >= Phase.FINISHED:
                     self.learnt.pinned.pop(job, None)
                     self.learnt.seen.pop(job, None)
+
+    def profile(self, model: str) -> Profile:
+        """What the model's jobs used of a GPU; the plain profile where nothing was sampled."""
+        use = self.learnt.uses.get(model)
+        return Profile(utilisation={"gpu": use.told}) if use and use.told else PLAIN_PROFILE
+
+    def _sampled(self, view: View, event: Sampled) -> None:
+        """A moving mean; policies are told of it when it has moved by a tenth."""
+        job, jobs = event.job, view.jobs
+        model = jobs.models[int(jobs.model[job])]
+        if not model or event.gpu < 0 or not _is_alone(view, job, event.attempt):
+            return
+        use = self.learnt.uses.setdefault(model, Use())
+        use.samples = min(use.samples + 1, SAMPLES)
+        use.gpu += (event.gpu - use.gpu) / use.samples
+        if abs(use.gpu - use.told) >= CHANGE or not use.told:
+            use.told = max(use.gpu, LEAST_USE)
+            view.forget()
 
     # ------------------------------------------------------------------ predicting
 
@@ -157,6 +196,20 @@ class History(Ignorant):
         if len(past.rows) > 2 * WINDOW:
             del past.rows[:-WINDOW]
         past.learnt += 1
+
+
+def _is_alone(view: View, job: int, attempt: int) -> bool:
+    """Whether no other job computes on the GPUs of this one."""
+    held = view.ledger.holds.get(job)
+    if held is None or view.jobs.phase[job] != Phase.RUNNING or view.jobs.attempt[job] != attempt:
+        return False
+    shape, placement = held
+    for slot in placement:
+        own = slot.share or shape.roles[slot.role].needs.share
+        for device in members(slot.devices):
+            if view.ledger.shared[slot.node].get(device, (own, 0))[0] != own:
+                return False
+    return True
 
 
 def _features(view: View, job: int, means: list[float]) -> list[float]:

@@ -63,6 +63,25 @@ def divide(tenants: Sequence[Tenant]) -> tuple[float, ...]:
     return tuple(at(below + (1.0 - sum(at(below))) / rising))
 
 
+class Launches(NamedTuple):
+    """How TGS' controller stands: the part of a device's time for which the opportunistic job may
+    launch, whether it is in its slow start, and whether the rate has just grown by a step."""
+
+    rate: float
+    slow: bool = True
+    grew: bool = False
+
+    def after(self, deviation: float, most: float = 1.0) -> Launches:
+        """After a period in which the production job lost the part `deviation` of its speed, where
+        the opportunistic one asks for `most`."""
+        if deviation <= KEPT:
+            grown = self.rate * GROWTH if self.slow else self.rate + STEP
+            return Launches(min(grown, most), self.slow, not self.slow)
+        if deviation >= FAR:
+            return Launches(self.rate / RESET)
+        return Launches(self.rate / GROWTH if self.slow else self.rate * CUT, False)
+
+
 class Settling(NamedTuple):
     """What a production job and the one beside it have: (the parts of both) on average over the
     first `periods` of the controller, and from then on."""
@@ -84,24 +103,18 @@ def settling(production: float, demand: float, begin: float) -> Settling:
     In the end the rate goes up and down for ever, or it is all that the job asks for. Where it
     starts slowly again and again, it has no time to settle, and has what it has on average.
     """
-    rate, slow, grew = min(begin, demand), True, False
+    now = Launches(min(begin, demand))
     served: list[tuple[float, float]] = []
     cuts: list[int] = []
     while len(cuts) < 2 and len(served) < PERIODS_MAX:
-        asked = max(production + rate, 1.0)
-        deviation = 1.0 - 1.0 / asked
-        if deviation <= KEPT and rate >= demand:
-            now = production / asked, rate / asked
-            return Settling(len(served), _mean(served) if served else now, now)
-        served.append((production / asked, rate / asked))
-        if deviation <= KEPT:
-            rate, grew = min(rate * GROWTH if slow else rate + STEP, demand), not slow
-        elif deviation >= FAR:
-            rate, slow, grew = rate / RESET, True, False
-        else:
-            if grew:
-                cuts.append(len(served))
-            rate, slow, grew = rate / GROWTH if slow else rate * CUT, False, False
+        asked = max(production + now.rate, 1.0)
+        deviation, parts = 1.0 - 1.0 / asked, (production / asked, now.rate / asked)
+        if deviation <= KEPT and now.rate >= demand:
+            return Settling(len(served), _mean(served) if served else parts, parts)
+        served.append(parts)
+        if KEPT < deviation < FAR and now.grew:
+            cuts.append(len(served))
+        now = now.after(deviation, demand)
     first = cuts[0] if cuts else 0
     return Settling(first, _mean(served[:first] or served), _mean(served[first:] or served))
 

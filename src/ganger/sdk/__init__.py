@@ -14,6 +14,9 @@ exit code 75 (EX_TEMPFAIL); Ganger starts it again later. A job of several worke
 step at which all leave: let rank 0 ask and broadcast the answer. Work that is saved in between is
 reported by `saved(step)`: a job that fails resumes from there in Ganger's books.
 
+A job that shares its devices may call `step()` after each step: where Ganger gives the devices'
+time to another job, it waits there, at a border of its own, instead of being held anywhere.
+
 Outside Ganger every call is harmless: nothing is sent, no file is made, no signal handler is set,
 `should_checkpoint()` is false, and the job has rank 0 of 1.
 """
@@ -36,7 +39,7 @@ from typing import Any, NoReturn, TypeVar
 __all__ = [
     "PREEMPTED", "checkpoint_dir", "configuration", "gradient_statistics", "inside", "leave",
     "local_rank", "number", "on_preempt", "progress", "rank", "report", "saved", "served",
-    "should_checkpoint", "until", "world_size",
+    "should_checkpoint", "step", "until", "world_size",
 ]  # fmt: skip
 
 PREEMPTED = 75
@@ -276,6 +279,53 @@ def should_checkpoint() -> bool:
             _reports.add(urgent=True, listens=1)
         _asked = os.path.exists(os.path.join(os.environ["GANGER_DIR"], "leave"))
     return _asked
+
+
+class _Pace:
+    """For which part of the time this process may compute, as its supervisor notes it."""
+
+    def __init__(self) -> None:
+        self.file = -1
+        self.rate = 1.0
+        self.began = time.monotonic()
+        self.said = False
+
+    def read(self) -> float:
+        if self.file < 0:
+            try:
+                path = os.path.join(os.environ["GANGER_DIR"], os.pardir, "rate")
+                self.file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return 1.0
+        with contextlib.suppress(OSError, ValueError):
+            self.rate = min(max(float(os.pread(self.file, 16, 0)), 0.0), 1.0)
+        return self.rate
+
+
+_pace = _Pace()
+_HELD = 0.05  # seconds between looks at the rate, while this waits
+
+
+def step() -> None:
+    """A step is done: where this job shares its devices and may compute for a part of the time
+    only, wait as long as the step makes due. Call it after every step, in each worker; it costs
+    microseconds where there is nothing to wait for, and returns at once when Ganger wants the job
+    to leave."""
+    if not inside():
+        return
+    if not _pace.said:
+        _pace.said = True
+        _reports.add(urgent=True, paces=1)
+    now = time.monotonic()
+    took = now - _pace.began
+    while True:
+        rate = _pace.read()
+        due = now + took * (1.0 / rate - 1.0) if rate else float("inf")
+        left = due - time.monotonic()
+        if left <= 0 or should_checkpoint():
+            break
+        time.sleep(min(left, _HELD))
+    _pace.began = time.monotonic()
 
 
 def saved(step: int) -> None:

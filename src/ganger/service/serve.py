@@ -53,6 +53,8 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     home: str
     gpus: str = ""
+    core_sets: str = ""
+    """Whether each simulated device is a set of cores: yes or no."""
     recipe: str = ""
     inner: str = ""
     serving: str = ""
@@ -78,11 +80,13 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 MakeEngine = Callable[[Settings, Home, Daemon, Clock], LiveEngine]
 LOCAL: Final = "local"
 SLURM: Final = "slurm"
+YES: Final = "yes"
 _KEPT: Final = (
     "window",
     "gpus",
     "name",
     "engine",
+    "core_sets",
     "partition",
     "sbatch_options",
     "shared_folder",
@@ -141,6 +145,7 @@ def local_engine(settings: Settings, home: Home, daemon: Daemon, clock: Clock) -
     """The engine over the agent of this machine, which is started if it does not run."""
     words = ["--name", settings.name, "--meter", str(settings.meter_seconds)]
     words += ["--gpus", settings.gpus] if settings.gpus else []
+    words += ["--core-sets"] if settings.core_sets == YES else []
     agent = AgentAt(home.agent / "agent", lambda: start_agent(home.agent, *words))
     listen = address(settings.agents, "--agents") if settings.agents else None
     try:
@@ -385,12 +390,15 @@ def completed(settings: Settings, journal: Journal | None) -> Settings:
 def _refuse_what_does_not_go_together(settings: Settings) -> None:
     """Raise BadInput for an option that the engine has no use for."""
     is_slurm = settings.engine == SLURM
-    useless: tuple[str, ...] = ("gpus", "agents", "shared") if is_slurm else _KEPT[4:]
+    useless: tuple[str, ...] = ("gpus", "core_sets", "agents", "shared") if is_slurm else _KEPT[5:]
     if settings.pilot:
         terms_of(settings)
-        useless = ("gpus", "shared") if is_slurm else useless
+        useless = ("gpus", "core_sets", "shared") if is_slurm else useless
     elif is_slurm:
         useless += ("pilot_idle", "pilot_time")
+    if settings.core_sets == YES and not settings.gpus:
+        raise BadInput("only simulated devices are sets of cores", where="--core-sets",
+                       mend="add --gpus")  # fmt: skip
     for field in useless:
         if getattr(settings, field):
             option = "--" + field.replace("_", "-")
@@ -399,7 +407,8 @@ def _refuse_what_does_not_go_together(settings: Settings) -> None:
 
 def _remember(settings: Settings, journal: Journal, home: Home) -> None:
     """Keep what this machine offers; an agent that offers something else is replaced."""
-    if (settings.gpus, settings.name) != (journal.setting("gpus"), journal.setting("name")):
+    offered = "gpus", "name", "core_sets"
+    if any(getattr(settings, field) != journal.setting(field) for field in offered):
         agents.stop(home.agent)
     for field in _KEPT:
         journal.set(field, getattr(settings, field))

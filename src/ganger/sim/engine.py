@@ -120,10 +120,11 @@ class Simulator:
         letting_go: Iterable[tuple[int, int]],
         now: int,
         arriving: int = -1,
+        knobs: Mapping[int, Mapping[str, float | bool | str]] | None = None,
     ) -> None:
         """Go on from the middle of a run: what `jobs` says has happened, has. Only the jobs from
         row `arriving` on (-1: nobody) arrive yet, in order of rows, and the attempts of
-        `letting_go` (job, attempt) let go at once."""
+        `letting_go` (job, attempt) let go at once. `knobs`: what was turned of jobs."""
         attempts = self._attempts
         attempts.instant.clear()  # of nodes for rent the state says which are off
         self._off.clear()
@@ -138,7 +139,8 @@ class Simulator:
             self._did[job] = min(float(done[job]), float(self._total[job]))
             if attempts.limit is not None and ran[job]:
                 attempts.counted[job] = int(ran[job])
-        for job in np.flatnonzero((phase >= Phase.STARTING) & (phase < Phase.STOPPING)).tolist():
+        present = np.flatnonzero((phase >= Phase.STARTING) & (phase < Phase.STOPPING)).tolist()
+        for job in present:
             attempt = int(jobs.attempt[job])
             self._alive[job] = attempt
             rate = float(jobs.rate[job]) or self._physics.rate(jobs, job, placements[job])
@@ -150,6 +152,12 @@ class Simulator:
             if phase[job] == Phase.STARTING:
                 self._attempts.instant.append(Started(job, attempt, rate))
             self._attempts.go(job, now)
+        held = {job: placements[job] for job in present}
+        if self._by_node:
+            for job, placement in held.items():
+                attempts.place(job, placement)
+        if self._speeds is not None:
+            self._speeds.adopt(held, knobs or {})
         for job, attempt in letting_go:
             self._attempts.instant.append(Released(job, attempt, self._attempts.done(job)))
 

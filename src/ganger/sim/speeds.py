@@ -4,7 +4,7 @@ the same GPUs, and CPUs and host memory."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from heapq import heappush
 
 from ganger.core.books.bits import members
@@ -94,6 +94,20 @@ class Speeds:
         if job in self._grown:
             until = attempts.began[job] + ready
             heappush(attempts.heap, (until, PACE, job, -attempts.alive[job] % SUSPENSION))
+
+    def adopt(
+        self,
+        held: Mapping[int, Placement],
+        knobs: Mapping[int, Mapping[str, float | bool | str]],
+    ) -> None:
+        """Attempts hold these since before. The speed that each has now tells the one alone."""
+        for job, placement in held.items():
+            self._level[job] = 1.0
+            self._supply[job] = self._physics.supply(self._attempts.declared, job, placement, {})
+            if "request" in knobs.get(job, {}):
+                self._terms[job] = Terms.of(knobs[job])
+        for job in held:
+            self._level[job] = self._attempts.rate[job] / self._slowed(job, 1.0)
 
     def grow_up(self, job: int, token: int, events: list[AnyEvent]) -> None:
         """What was filed when an attempt began: its new workers are ready. Or its company's
@@ -260,14 +274,17 @@ class Speeds:
         attempts = self._attempts
         for job in jobs:
             if attempts.alive[job] and job not in attempts.paced:
-                rate = self._level[job] / self._slowdown(job) * self._supply[job]
-                where = attempts.where[job]
-                if job in self._terms:
-                    rate *= self._by_terms(job)
-                elif where and where[0].share:
-                    rate *= self._part(job)
+                rate = self._slowed(job, self._level[job])
                 if rate != attempts.rate[job]:
                     self._set_rate(job, rate, events)
+
+    def _slowed(self, job: int, level: float) -> float:
+        """What is left of the speed that the job's placement allows."""
+        rate = level / self._slowdown(job) * self._supply[job]
+        where = self._attempts.where[job]
+        if job in self._terms:
+            return rate * self._by_terms(job)
+        return rate * self._part(job) if where and where[0].share else rate
 
     def _set_rate(self, job: int, rate: float, events: list[AnyEvent]) -> None:
         attempts, heap = self._attempts, self._attempts.heap

@@ -29,6 +29,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.command(
     epilog="\b\nExamples:\n  ganger up\n  ganger up --gpus 8xV100+4xK80 --recipe tiresias\n"
+    "  ganger up --gpus 2 --core-sets --recipe gandiva\n"
     "  ganger up --engine slurm --partition gpu --shared-folder /shared/ganger"
 )
 @click.option(
@@ -37,6 +38,12 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     metavar="GPUS",
     help="Simulate these devices, like 8 or 8xV100+4xK80. Default: as before, or the devices that "
     "NVML finds.",
+)
+@click.option(
+    "--core-sets/--no-core-sets",
+    default=None,
+    help="Each simulated device is a set of this machine's cores, on which alone its jobs run, so "
+    "that jobs on one device slow each other. Default: as before, or not.",
 )
 @click.option(
     "--recipe",
@@ -149,6 +156,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @_json
 def up(
     gpus: str,
+    core_sets: bool | None,
     recipe: str,
     inner: str,
     serving: str,
@@ -181,6 +189,7 @@ def up(
     settings = {
         "home": str(home()),
         "gpus": gpus,
+        "core_sets": "" if core_sets is None else "yes" if core_sets else "no",
         "recipe": with_files_read(recipe),
         "inner": inner,
         "serving": serving,

@@ -93,6 +93,11 @@ def _called_back(client: Client, listener: socket.socket, job: str) -> socket.so
 @click.option("--name", help="This machine's name in the cluster. Default: its host name.")
 @click.option("--gpus", default="", help="Simulate these devices: 8, or 8xV100+4xK80.")
 @click.option(
+    "--core-sets",
+    is_flag=True,
+    help="Each simulated device is a set of this machine's cores, on which alone its jobs run.",
+)
+@click.option(
     "--fence",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
@@ -104,6 +109,7 @@ def agent(
     home: str | None,
     name: str | None,
     gpus: str,
+    core_sets: bool,
     fence: float | None,
 ) -> None:
     """Add this machine to the cluster of a daemon elsewhere, until interrupted."""
@@ -115,5 +121,6 @@ def agent(
     for join in joins:
         words += ["--join", join]
     words += (["--name", name] if name else []) + (["--gpus", gpus] if gpus else [])
+    words += ["--core-sets"] if core_sets else []
     words += ["--fence", str(fence)] if fence else []
     os.execv(sys.executable, words)

@@ -27,6 +27,7 @@ from ganger.core.events import (
     Progressed,
     Refused,
     Released,
+    Sampled,
     Served,
     Started,
     Submitted,
@@ -43,6 +44,7 @@ from ganger.core.units import MIB_MAX, NEVER, WHOLE
 INT32: Final = (1 << 31) - 1
 GPUS_PER_NODE: Final = 64
 """A node's devices are the bits of one mask."""
+CORES_MAX: Final = 1e6
 FIGURES_MAX: Final = 64
 _TIMES: Final = {
     "submitted": 0,
@@ -162,6 +164,12 @@ def _numbers(*fields: str) -> Callable[[Any, int, int], None]:
     return check
 
 
+def _sampled(event: Sampled, jobs: int, nodes: int) -> None:
+    _row(event.job, jobs)
+    _between(event.gpu, -1, 1, f"job {event.job + 1}", "use of a GPU")
+    _between(event.cores, 0, CORES_MAX, f"job {event.job + 1}", "cores in use")
+
+
 def _evaluated(event: Evaluated, jobs: int, nodes: int) -> None:
     _row(event.job, jobs)
     metrics = event.metrics or {}
@@ -203,6 +211,7 @@ _CHECKS: Final[dict[type, Callable[[Any, int, int], None]]] = {
     Released: _numbers("kept"),
     Progressed: _numbers("work", "rate"),
     Measured: _numbers("step", "computing", "batch", "most", "noise"),
+    Sampled: _sampled,
     Evaluated: _evaluated,
     Served: _served,
     Finished: _numbers(),

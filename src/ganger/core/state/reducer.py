@@ -24,6 +24,7 @@ from ganger.core.events import (
     Progressed,
     Refused,
     Released,
+    Sampled,
     Started,
     Submitted,
     Withheld,
@@ -60,7 +61,8 @@ class Reducer(Transitions):
             Submitted: self._submitted,
             Started: self._started,
             Progressed: self._progressed,
-            Measured: self._measured,
+            Measured: self._only_told,
+            Sampled: self._only_told,
             Finished: self._finished,
             Failed: self._failed,
             Released: self._released,
@@ -132,7 +134,7 @@ class Reducer(Transitions):
             self._scope_of(job).heard_of(job)
         return PROGRESSED
 
-    def _measured(self, event: Measured) -> int:
+    def _only_told(self, event: Measured | Sampled) -> int:
         """Changes nothing here; an oracle may learn from it."""
         return PROGRESSED
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from ganger.core.errors import GangerError
 from ganger.engines.agent.meter import EVERY_SECONDS, Meter, by_nvml
 from ganger.engines.agent.server import Agent
-from ganger.engines.gpus import find_nodes
+from ganger.engines.gpus import core_sets, find_nodes
 
 
 def main() -> int:
@@ -22,6 +22,11 @@ def main() -> int:
     parser.add_argument("--home", type=Path, required=True, help="its folder; made if missing")
     parser.add_argument("--name", default=socket.gethostname(), help="its name in the cluster")
     parser.add_argument("--gpus", default="", help="simulate these: 8, or 8xV100+4xK80")
+    parser.add_argument(
+        "--core-sets",
+        action="store_true",
+        help="with --gpus: each device is a set of cores, on which alone its jobs run",
+    )
     parser.add_argument(
         "--join", action="append", default=[], metavar="HOST:PORT", help="an engine to join"
     )
@@ -45,16 +50,21 @@ def main() -> int:
         joins = tuple(_address(text) for text in given.join)
         if joins and not token:
             parser.error("--join needs --token-file")
+        if given.core_sets and not given.gpus:
+            parser.error("--core-sets needs --gpus")
+        nodes = find_nodes(given.gpus, given.name)
+        cores = core_sets(sum(node.gpus for node in nodes)) if given.core_sets else ()
         agent = Agent(
             given.home,
             given.name,
-            find_nodes(given.gpus, given.name),
+            nodes,
             joins=joins,
             token=token,
             silence_seconds=given.silence,
             fence_seconds=given.fence,
             cgroups=not given.no_cgroups,
-            meter=Meter(None if given.gpus else by_nvml(), given.meter),
+            meter=Meter(None if given.gpus else by_nvml(), given.meter, cores),
+            core_sets=cores,
         )
     except (GangerError, OSError) as error:
         print(f"ganger-agent: {error}", file=sys.stderr)

@@ -59,12 +59,17 @@ def by_nvml() -> Utilisation | None:
 
 class Meter:
     """Compares what each part has used with what it had at the last look. `utilisation` is None
-    for simulated devices: then only cores are counted."""
+    for simulated devices: then only cores are counted. `core_sets`: the cores that stand for each
+    device; a part has used as much of its devices as of these."""
 
     def __init__(
-        self, utilisation: Utilisation | None, every_seconds: float = EVERY_SECONDS
+        self,
+        utilisation: Utilisation | None,
+        every_seconds: float = EVERY_SECONDS,
+        core_sets: Sequence[frozenset[int]] = (),
     ) -> None:
         self._utilisation, self._every = utilisation, every_seconds
+        self._core_sets = core_sets
         self._before: dict[Key, tuple[float, dict[int, float]]] = {}
         self.due = inf
         """When to look next (monotonic seconds)."""
@@ -94,6 +99,9 @@ class Meter:
             ) / max(now - at, 1e-3)
             shares = [gpus[i] for i in part.gpus if i < len(gpus)]
             busiest = max(shares) if shares else -1.0
+            if self._core_sets and part.gpus:
+                cores_there = len(frozenset().union(*(self._core_sets[i] for i in part.gpus)))
+                busiest = min(round(cores / cores_there, 4), 1.0)
             found.append(Used(part.key, busiest, round(cores, 4)))
         self._before = after
         return found

@@ -19,7 +19,8 @@ version that it speaks; both then speak the lower one, and who does not go back 
 says `Denied`. A new kind of message, or a field that changes what a message asks for, makes a new
 version and is not sent to who speaks an older one; a field that may be ignored needs a default and
 no version. Version 2 added `Read`, `Text`, `Leaving` and `Launch.script`; version 3 `Launch.steps`;
-version 4 `Reported`.
+version 4 `Reported`; version 5
+`Terms`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from ganger.core.errors import BadInput
 from ganger.core.spec import NodeSpec
 from ganger.engines.launch import Launch
 
-VERSION: Final = 4
+VERSION: Final = 5
 OLDEST: Final = 1
 FRAME_BYTES_MAX: Final = 16 << 20
 NONCE_BYTES: Final = 32
@@ -172,6 +173,27 @@ class Resume(Message, frozen=True):
     key: Key
 
 
+class Terms(Message, frozen=True):
+    """On what terms the part shares its devices from now on: the part of their time that it
+    `request`s and the `limit` of that; what cuts the rate of a part that requests nothing
+    (`control`: "" nothing, `step-time`, `arrival-rate`), once in `settle_s` seconds."""
+
+    key: Key
+    request: float
+    limit: float = 1.0
+    control: str = ""
+    settle_s: float = 1.0
+
+
+class Rate(Message, frozen=True):
+    """To a supervisor: its part computes for this part of the time, 1 for all of it. A job that
+    sees to that itself is left to do so, unless it is to be `held`."""
+
+    key: Key
+    part: float
+    held: bool = False
+
+
 class Forget(Message, frozen=True):
     """The exit is in the owner's journal: the agent may drop its record."""
 
@@ -221,6 +243,8 @@ class Launched(Message, frozen=True):
 
     key: Key
     pids: tuple[int, ...] = ()
+    paces: bool = False
+    """From a supervisor: it knows `Rate`."""
 
 
 class Progress(Message, frozen=True):
@@ -320,7 +344,18 @@ class Text(Message, frozen=True):
 
 
 ToAgent: TypeAlias = (
-    Challenge | Welcome | Denied | Prepare | Go | Stop | Suspend | Resume | Forget | Read | Ping
+    Challenge
+    | Welcome
+    | Denied
+    | Prepare
+    | Go
+    | Stop
+    | Suspend
+    | Resume
+    | Terms
+    | Forget
+    | Read
+    | Ping
 )
 ToEngine: TypeAlias = (
     Hello
@@ -341,7 +376,13 @@ ToEngine: TypeAlias = (
 
 OfPart: TypeAlias = Prepared | Refused | Launched | Progress | Reported | Exited
 """What an agent says of one part of an attempt."""
-SINCE: Final[dict[type[Message], int]] = {Read: 2, Text: 2, Leaving: 2, Reported: 4}
+SINCE: Final[dict[type[Message], int]] = {
+    Read: 2,
+    Text: 2,
+    Leaving: 2,
+    Reported: 4,
+    Terms: 5,
+}
 """The version that a kind of message needs, if it is not 1."""
 
 

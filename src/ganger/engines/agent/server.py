@@ -9,7 +9,7 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -20,12 +20,13 @@ from ganger.engines.agent.attempt import processes
 from ganger.engines.agent.attempt.attempt_dir import AttemptDir, SupervisorRecord, write_durably
 from ganger.engines.agent.attempt.cgroup import Containment, Group
 from ganger.engines.agent.attempt.launch import Home, Start, fork_supervisor
-from ganger.engines.agent.attempt.reports import Kept
 from ganger.engines.agent.attempt.spawn import JOB_FOLDER
 from ganger.engines.agent.attempt.warm import Warmth
 from ganger.engines.agent.engine_link import EngineLink
 from ganger.engines.agent.meter import Meter, Running
 from ganger.engines.agent.over import Over
+from ganger.engines.agent.pacing import Pacing
+from ganger.engines.agent.parts import Part, state_of
 from ganger.engines.agent.protocol import (
     Exit,
     Exited,
@@ -36,8 +37,8 @@ from ganger.engines.agent.protocol import (
     Leaving,
     Message,
     Prepare,
-    Prepared,
     Progress,
+    Rate,
     Read,
     Ready,
     Refused,
@@ -45,6 +46,7 @@ from ganger.engines.agent.protocol import (
     Resume,
     Stop,
     Suspend,
+    Terms,
     Text,
 )
 from ganger.engines.agent.reading import read_piece
@@ -59,37 +61,10 @@ _ALONE_SECONDS: Final = 3.0
 """So long has an engine to order what runs on a machine that leaves; then its agent does."""
 
 
-class _Part:
-    """One part: prepared, launched (its supervisor lives), or exited."""
-
-    def __init__(self, folder: AttemptDir, prepare: Prepare) -> None:
-        self.folder, self.prepare, self.key = folder, prepare, prepare.key
-        self.port = 0
-        self.link: Link | None = None
-        self.taken = self.asked = False
-        """Whether it was started, and then told to leave."""
-        self.supervisor = 0
-        """Its process number, if this agent forked it."""
-        self.launched: Launched | None = None
-        self.progress: Progress | None = None
-        self.exit: Exit | None = None
-        self.kept = Kept(folder.reports)
-
-    def reported(self) -> Iterator[Message]:
-        """What it reported that was not told yet."""
-        return (Reported(self.key, number, reports) for number, reports in self.kept.new())
-
-    def state(self) -> list[Message]:
-        """All that an engine must know of it, from the beginning."""
-        self.kept.again()
-        reported = list(self.reported())
-        return [*reported, *_state(self)] if self.exit else [*_state(self), *reported]
-
-
 class Agent:
     """Owns one machine's jobs. `nodes` are its seats, in order; `joins` engines to dial. When none
     of those was heard for `fence_seconds`, all jobs are killed. Without `cgroups` jobs are held by
-    their process tree."""
+    their process tree. `core_sets`: by GPU of the machine, the cores that stand for it."""
 
     def __init__(
         self,
@@ -103,6 +78,7 @@ class Agent:
         fence_seconds: float = inf,
         cgroups: bool = True,
         meter: Meter | None = None,
+        core_sets: Sequence[frozenset[int]] = (),
     ) -> None:
         self.home = Home(home.resolve())
         self._umask = os.umask(0o077)
@@ -114,7 +90,7 @@ class Agent:
         self.boot = processes.boot()
         self.name, self.nodes = name, nodes
         self._before = [sum(node.gpus for node in nodes[:seat]) for seat in range(len(nodes))]
-        self._parts: dict[Key, _Part] = {}
+        self._parts: dict[Key, Part] = {}
         self._supervisors: set[int] = set()
         self._removers: set[int] = set()
         """Processes that drop what jobs left in their folders."""
@@ -128,6 +104,8 @@ class Agent:
         self._leave_at = inf
         """When what still runs is asked to leave without any engine."""
         self._meter = meter or Meter(None)
+        self._core_sets = core_sets
+        self._pacing = Pacing()
         self._peer = EngineLink(self, self._selector, joins, token, silence_seconds, fence_seconds)
 
     # ------------------------------------------------------------------ the loop
@@ -150,6 +128,7 @@ class Agent:
         while not self._stopping:
             self._meter.watch(any(part.link is not None for part in self._parts.values()))
             due = min([self._peer.due, self._meter.due, self._leave_at, *self._lost.values()])
+            due = min(due, self._pacing.due)
             wait = None if due == inf else max(due - time.monotonic(), 0)
             for ready, mask in self._selector.select(wait):
                 ready.data(mask)
@@ -160,6 +139,7 @@ class Agent:
                 self._look(part)
             if self._meter.due <= time.monotonic():
                 self._tell(*self._meter.look(self._running()))
+            self._pace()
             self._leave()
             self._peer.tend()
             if self._peer.cut_off():
@@ -197,9 +177,19 @@ class Agent:
             pids = Group(record.groups).pids() if record.groups else set(part.launched.pids)
             if not record.groups:
                 pids |= {one for pid in list(pids) for one in processes.descendants(pid)}
-            before = self._before[part.key.seat]
-            devices = [before + i for one in part.prepare.parts for i in one.devices]
-            yield Running(part.key, pids, devices)
+            yield Running(part.key, pids, self._devices(part))
+
+    def _devices(self, part: Part) -> list[int]:
+        """Its GPUs by their numbers on this machine."""
+        before = self._before[part.key.seat]
+        return [before + i for one in part.prepare.parts for i in one.devices]
+
+    def _pace(self) -> None:
+        """Tell supervisors for which part of the time their jobs compute, where that changed."""
+        for rate in self._pacing.look_if_due(time.monotonic()):
+            launched = self._parts[rate.key].launched
+            if launched is not None and launched.paces:
+                self._pass_on(rate)
 
     def _stop_serving(self, *_: Any) -> None:
         self._stopping = True
@@ -226,7 +216,7 @@ class Agent:
                 folder.remove()  # never became a start
                 continue
             nothing = Prepare(folder.key, Launch(command=()), ())
-            part = self._parts[folder.key] = _Part(folder, prepare or nothing)
+            part = self._parts[folder.key] = Part(folder, prepare or nothing)
             part.taken, part.exit = taken or restarted, folder.exit()
             if part.exit is None and restarted:
                 self._ended(part, Exit(code=-9, why="NodeFail", detail="the machine restarted"))
@@ -249,8 +239,9 @@ class Agent:
             Go: self._go,
             Stop: self._stop,
             Forget: self._forget,
-            Suspend: self._pass_on,
-            Resume: self._pass_on,
+            Suspend: self._suspend,
+            Resume: self._suspend,
+            Terms: self._share,
             Read: self._read,
         }
         do[type(order)](order)
@@ -265,7 +256,7 @@ class Agent:
                 return
             try:
                 self._check(order)
-                part = self._parts[key] = _Part(AttemptDir.make(self.home.attempts, order), order)
+                part = self._parts[key] = Part(AttemptDir.make(self.home.attempts, order), order)
             except (OSError, BadInput) as why:
                 text = why.strerror if isinstance(why, OSError) else str(why)
                 self._tell(Refused(key, text or "it cannot be prepared"))
@@ -276,7 +267,7 @@ class Agent:
             self._start(part, Go(key, "127.0.0.1", _free_port(), (name,), (tasks,)))
         else:
             part.port = part.port or _free_port()
-            self._tell(*_state(part))
+            self._tell(*state_of(part))
 
     def _check(self, order: Prepare) -> None:
         where = f"job {order.key.job}"
@@ -292,11 +283,11 @@ class Agent:
         if part is None:
             self._tell(Refused(order.key, "it is not prepared"))
         elif part.taken:
-            self._tell(*_state(part))
+            self._tell(*state_of(part))
         else:
             self._start(part, order)
 
-    def _start(self, part: _Part, go: Go) -> None:
+    def _start(self, part: Part, go: Go) -> None:
         prepare, seat = part.prepare, part.key.seat
         roles = prepare.launch.shape.roles
         needs = [(roles[one.role].needs, one.workers) for one in prepare.parts]
@@ -319,7 +310,9 @@ class Agent:
             return
         warm = self._warmth.zygote(prepare.launch) if group.paths else ""
         before = self._before[seat]
-        start = Start(self.home, part.folder, prepare, go, group, before, self._umask, warm)
+        sets = (self._core_sets[i] for i in self._devices(part)) if self._core_sets else ()
+        cores = frozenset[int]().union(*sets)
+        start = Start(self.home, part.folder, prepare, go, group, before, self._umask, warm, cores)
         part.supervisor = fork_supervisor(start, lock, control)
         self._supervisors.add(part.supervisor)
         os.close(lock)
@@ -334,12 +327,27 @@ class Agent:
             self._drop(part)
             self._tell(Refused(order.key, "it was not started"))
         elif part.exit is not None:
-            self._tell(*_state(part))
+            self._tell(*state_of(part))
         else:
             part.asked = True
             self._pass_on(order)
 
-    def _pass_on(self, order: Stop | Suspend | Resume) -> None:
+    def _suspend(self, order: Suspend | Resume) -> None:
+        self._pacing.suspend(order.key, isinstance(order, Suspend), time.monotonic())
+        self._pass_on(order)
+
+    def _share(self, order: Terms) -> None:
+        """The part shares its devices on these terms, for the next agent on this folder, too."""
+        part = self._parts.get(order.key)
+        if part is None or part.exit is not None:
+            return
+        try:
+            part.folder.keep_terms(order)
+        except OSError as why:
+            log.error("job %d: its terms are not kept: %s", order.key.job, why)
+        self._pacing.give(order, time.monotonic())
+
+    def _pass_on(self, order: Stop | Suspend | Resume | Rate) -> None:
         part = self._parts.get(order.key)
         if part is not None and part.link is not None:
             try:
@@ -363,7 +371,7 @@ class Agent:
         except (BadInput, OSError) as error:
             self._tell(Text(order.ask, order.at, why=getattr(error, "what", str(error))))
 
-    def _drop(self, part: _Part) -> None:
+    def _drop(self, part: Part) -> None:
         if remover := part.folder.remove():
             self._removers.add(remover)
         del self._parts[part.key]
@@ -379,7 +387,7 @@ class Agent:
 
     # ------------------------------------------------------------------ supervisors
 
-    def _connect(self, part: _Part) -> None:
+    def _connect(self, part: Part) -> None:
         try:
             link = Link(part.folder.connect(), Launched | Progress | Reported)
         except OSError:
@@ -388,7 +396,7 @@ class Agent:
         part.link = link
         self._selector.register(link, selectors.EVENT_READ, lambda mask: self._hear(part))
 
-    def _hear(self, part: _Part) -> None:
+    def _hear(self, part: Part) -> None:
         if part.link is None:
             return
         try:
@@ -398,20 +406,23 @@ class Agent:
                     continue
                 if isinstance(message, Launched):
                     part.launched = message
+                    now, terms = time.monotonic(), part.folder.terms()
+                    self._pacing.add(part.key, self._devices(part), terms, now)
                 else:
                     part.progress = message
+                    self._pacing.stepped(part.key, message.step_micros)
                 self._tell(message)
         except GoneError:
             self._hung_up(part)
 
-    def _hung_up(self, part: _Part) -> None:
+    def _hung_up(self, part: Part) -> None:
         if part.link is not None:
             self._selector.unregister(part.link)
             part.link.close()
             part.link = None
         self._look(part)
 
-    def _look(self, part: _Part) -> None:
+    def _look(self, part: Part) -> None:
         """See what became of a part whose supervisor is not connected."""
         self._lost.pop(part.key, None)
         exit_ = part.folder.exit()
@@ -422,7 +433,7 @@ class Agent:
         else:
             self._connect(part)
 
-    def _clean_up(self, part: _Part) -> None:
+    def _clean_up(self, part: Part) -> None:
         """The supervisor was killed: nothing of its part may stay."""
         record = part.folder.supervisor()
         if record is not None:
@@ -452,28 +463,19 @@ class Agent:
                 processes.send([stray, *processes.descendants(stray)], signal.SIGKILL)
             time.sleep(0.002)
 
-    def _ended(self, part: _Part, exit_: Exit) -> None:
+    def _ended(self, part: Part, exit_: Exit) -> None:
         if part.folder.exit() is None:
             try:
                 part.folder.write_exit(exit_)
             except OSError as why:  # told, though not kept: the next agent finds it lost again
                 log.error("job %d: no exit record: %s", part.key.job, why)
         part.exit = exit_
+        self._pacing.drop(part.key, time.monotonic())
         self._tell(*part.reported(), Exited(part.key, exit_))
 
     def _tell(self, *messages: Message) -> None:
         for message in messages:
             self._peer.tell(message)
-
-
-def _state(part: _Part) -> list[Message]:
-    if part.exit is not None:
-        return [Exited(part.key, part.exit)]
-    if not part.taken:
-        return [Prepared(part.key, part.port)]
-    # Also if its supervisor has not reported yet: a part not mentioned would be taken for lost.
-    launched = part.launched if part.launched is not None else Launched(part.key)
-    return [launched, part.progress] if part.progress is not None else [launched]
 
 
 def _free_port() -> int:

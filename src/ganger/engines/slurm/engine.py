@@ -44,7 +44,9 @@ class SlurmEngine(FleetEngine):
     Slurm gives devices to one of its jobs, so that a job cannot hold some for its children.
     """
 
-    capabilities = msgspec.structs.replace(DOES, grants=False, reports=False, suspends=False)
+    capabilities = msgspec.structs.replace(
+        DOES, actions=DOES.actions - {"Tune"}, grants=False, reports=False, suspends=False
+    )
 
     def __init__(
         self,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ganger.core.events import Batch, Started, Woke
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Spawn
+from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import JobSpec, Kind
 from ganger.core.state.jobs import Jobs, Phase
 from ganger.core.units import DAY, HOUR, NEVER, SECOND
@@ -190,6 +191,21 @@ class _SomeTrials(AsStated):
         return super().child(action, kind, name)
 
 
+def _physics(kernel: Kernel) -> Physics:
+    """Every job at the speed that it asked for; where jobs share GPUs, slowed as is believed of
+    their models. A model of which nothing is known is taken to need the whole GPU."""
+    told = {model: kernel.oracle.profile(model) for model in kernel.jobs.models.values}
+    known = {
+        model: Profile(measured=each.measured, stages=each.stages, utilisation=each.utilisation)
+        for model, each in told.items()
+        if each.shares
+    }
+    shared = (placement and placement[0].share for placement in kernel.placements().values())
+    if not known and not any(shared):
+        return Physics(kernel.nodes)
+    return Physics(kernel.nodes, Profiles(known, Profile(utilisation={"gpu": 1.0})))
+
+
 def play(
     kernel: Kernel, duration: NDArray[np.int64], wanted: Iterable[int], arriving: int = -1
 ) -> dict[int, int]:
@@ -198,10 +214,10 @@ def play(
 
     When each started, microseconds. `kernel` is used up by this: give a copy.
     """
-    engine = Simulator(kernel.jobs, duration, Physics(kernel.nodes))
+    engine = Simulator(kernel.jobs, duration, _physics(kernel))
     engine.searcher = _SomeTrials()
-    letting_go = list(kernel.letting_go)
-    engine.adopt(kernel.jobs, kernel.placements(), letting_go, kernel.now, arriving)
+    letting_go, knobs = list(kernel.letting_go), kernel.settings.knobs
+    engine.adopt(kernel.jobs, kernel.placements(), letting_go, kernel.now, arriving, knobs)
     left, starts = set(wanted), dict[int, int]()
     batch: Batch | None = Batch(kernel.now, [Woke()])
     for _ in range(STEPS_MAX):

@@ -18,6 +18,7 @@ from ganger.core.events import (
     Evaluated,
     Measured,
     Progressed,
+    Sampled,
     kinds_of_change,
 )
 from ganger.core.kernel import Kernel
@@ -222,7 +223,7 @@ def _set_aside(
         _set_plan_aside(journal, revision, batch, record, error)
         return
     told: list[AnyEvent] = [
-        one for one in batch.events if isinstance(one, Measured | Evaluated | Progressed)
+        one for one in batch.events if isinstance(one, Measured | Sampled | Evaluated | Progressed)
     ]
     bad = bad or told or list(batch.events)
     why = f"{type(error).__name__}: {error}"

@@ -4,7 +4,8 @@ The folder is made exclusively; `prepare` in it says what to run. `keeper` is cr
 just before the supervisor is forked, so nothing starts twice, and locked for as long as it lives.
 `exit` is written, synced and renamed into place from a file that was allocated before the job
 started: a full disk does not lose it. `job/` is the job's own: the socket that the SDK reports to,
-and the file `leave`, which says that Ganger wants the job to go.
+and the file `leave`, which says that Ganger wants the job to go. `rate` says for which part of the
+time the job may compute, where it is not all of it; `terms`, on what terms it shares its devices.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from ganger.engines.agent.protocol import Exit, Key, Prepare
+from ganger.engines.agent.protocol import Exit, Key, Prepare, Terms
 
 _EXIT_BYTES: Final = 8192
 _Record = TypeVar("_Record")
@@ -125,6 +126,28 @@ class AttemptDir:
     def supervisor(self) -> SupervisorRecord | None:
         """What was noted at the start; None before."""
         return self._record("keeper", SupervisorRecord)
+
+    def terms(self) -> Terms | None:
+        """On what terms it shares its devices; None if none were given."""
+        return self._record("terms", Terms)
+
+    def keep_terms(self, terms: Terms) -> None:
+        """Note them for the next agent. Raises OSError."""
+        made = self.path / "terms.new"
+        made.write_bytes(msgspec.msgpack.encode(terms))
+        made.rename(self.path / "terms")
+
+    def tell_rate(self, part: float) -> None:
+        """Note for which part of the time the job may compute. Its folder is not the job's, which
+        may only read there."""
+        how = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self.path / "rate", how, 0o644)
+            try:
+                os.fchmod(descriptor, 0o644)
+                os.pwrite(descriptor, b"%.4f\n" % part, 0)
+            finally:
+                os.close(descriptor)
 
     def exit(self) -> Exit | None:
         """How it ended; None until then."""

@@ -92,6 +92,8 @@ class Start(NamedTuple):
     umask: int
     zygote: str
     """The socket of an interpreter that is warm for this job; empty to start cold."""
+    cores: frozenset[int] = frozenset()
+    """The cores that stand for the part's devices; none: it may run on all."""
 
 
 def fork_supervisor(start: Start, lock: int, control: socket.socket) -> int:
@@ -140,6 +142,7 @@ def _keep(start: Start, control: socket.socket) -> None:
         start.umask,
         zygote,
         start.home.exits,
+        start.cores,
     )
     supervisor.run(workers, str(places.cwd))
 

@@ -230,7 +230,8 @@ def become(launch: Launch) -> None:
 
 
 class Stage(NamedTuple):
-    """What the workers of a part have in common. `output`, `error`: descriptors."""
+    """What the workers of a part have in common. `output`, `error`: descriptors; `cores`: those
+    that they run on, none: on all."""
 
     launch: Launch
     group: Group
@@ -238,6 +239,7 @@ class Stage(NamedTuple):
     output: int
     error: int
     umask: int
+    cores: frozenset[int] = frozenset()
 
 
 def ask(zygote: str, worker: Worker, stage: Stage) -> tuple[int, socket.socket] | None:
@@ -249,6 +251,7 @@ def ask(zygote: str, worker: Worker, stage: Stage) -> tuple[int, socket.socket] 
         "cwd": stage.cwd,
         "umask": stage.umask,
         "groups": list(stage.group.paths.values()),
+        "cores": sorted(stage.cores),
     }
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     sock.settimeout(_ZYGOTE_SECONDS)
@@ -276,6 +279,8 @@ def spawn(worker: Worker, stage: Stage) -> int:
         try:
             os.setsid()
             stage.group.enter(inside)
+            if stage.cores:
+                os.sched_setaffinity(0, stage.cores)
             become(stage.launch)
             die_with_parent(parent)
             for one in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:

@@ -30,6 +30,7 @@ from ganger.engines.agent.protocol import (
     Launched,
     Prepare,
     Progress,
+    Rate,
     Reported,
     Resume,
     Stop,
@@ -44,6 +45,11 @@ _LAST_WORDS_MAX: Final = 2000
 """So many reports are taken when the job is over: more than wait in a socket."""
 _HELPLESS_SECONDS: Final = 10.0
 """What SIGKILL cannot end in this time sits in the kernel; its exit is recorded nevertheless."""
+
+_PACE_SECONDS: Final = 0.2
+"""A job that may compute for a part of the time only is held for the rest of each such span."""
+_SLICE_SECONDS: Final = 0.002
+"""It never runs for less at a time."""
 
 RUNNING, ASKED, TERMINATED, KILLED = range(4)
 
@@ -63,8 +69,9 @@ class Supervisor:
         umask: int,
         zygote: str = "",
         exits: Path | None = None,
+        cores: frozenset[int] = frozenset(),
     ) -> None:
-        self._exits = exits
+        self._exits, self._cores = exits, cores
         self._folder, self._prepare, self._group = folder, prepare, group
         self._launch = prepare.launch
         self._umask, self._zygote = umask, zygote
@@ -87,6 +94,12 @@ class Supervisor:
         self._next_level_at = inf
         self._asked = self._heard = self._listens = False
         self._frozen_at = 0.0
+        self._rate = 1.0
+        """For which part of the time the job may compute."""
+        self._paces = self._trusted = self._held = False
+        """Whether the job sees to that itself (`sdk.step`), whether it is left to, and whether it
+        is held now."""
+        self._pace_at = inf
         self._limit_at = self._limit_left = inf
         self._watch_at = inf
         self._report_at = inf
@@ -120,6 +133,7 @@ class Supervisor:
     def _turn(self) -> None:
         now = time.monotonic()
         due = min(self._next_level_at, self._limit_at, self._watch_at, self._report_at)
+        due = min(due, self._pace_at)
         if not self._hears:
             due = min(due, self._reports.rest_until)
         for key, _ in self._selector.select(None if due == inf else max(due - now, 0)):
@@ -133,6 +147,8 @@ class Supervisor:
             self._end("TimeLimit")
         if now >= self._watch_at:
             self._watch(now)
+        if now >= self._pace_at:
+            self._pace(now)
         if now >= self._report_at:
             self._report_at = inf
             self._tell_progress()
@@ -143,7 +159,7 @@ class Supervisor:
 
     def _start(self, workers: list[Worker], cwd: str) -> None:
         ends = [end for _, end in self._outputs]
-        stage = Stage(self._launch, self._group, cwd, ends[0], ends[-1], self._umask)
+        stage = Stage(self._launch, self._group, cwd, ends[0], ends[-1], self._umask, self._cores)
         for worker in workers:
             try:
                 pid = self._warm_start(worker, stage) or spawn(worker, stage)
@@ -162,7 +178,7 @@ class Supervisor:
         if self._memory and not self._group.limits_memory:
             self._watch_at = now + _WATCH_SECONDS
         if not self._why:
-            self._tell(Launched(self._prepare.key, self._pids))
+            self._tell(self._launched())
 
     def _warm_start(self, worker: Worker, stage: Stage) -> int:
         """Have a zygote fork the worker: its process number; 0 if it is to be started cold."""
@@ -214,6 +230,7 @@ class Supervisor:
         if level > ASKED:
             self._thaw()
         self._level = level
+        self._pace(time.monotonic())
         now = time.monotonic()
         if level == ASKED:
             self._next_level_at = now + self._launch.grace / SECOND
@@ -291,8 +308,8 @@ class Supervisor:
         self._frozen_at = time.monotonic()
         self._limit_left = self._limit_at - self._frozen_at
         self._limit_at = inf
-        if not self._group.freeze(True):
-            processes.send(self._members(), signal.SIGSTOP)
+        self._held, self._pace_at = False, inf
+        self._stand_still(True)
 
     def _thaw(self) -> None:
         if not self._frozen_at:
@@ -300,18 +317,48 @@ class Supervisor:
         self._limit_at = time.monotonic() + self._limit_left
         self._frozen_at = 0.0
         self._steps.pause()
-        if not self._group.freeze(False):
-            processes.send(self._members(), signal.SIGCONT)
+        self._stand_still(False)
+        self._pace(time.monotonic())
+
+    def _stand_still(self, frozen: bool) -> None:
+        if not self._group.freeze(frozen):
+            processes.send(self._members(), signal.SIGSTOP if frozen else signal.SIGCONT)
+
+    # ------------------------------------------------------------------ pacing
+
+    def _pace(self, now: float) -> None:
+        """Hold the job for a part of the time, or let it go on."""
+        if self._frozen_at:
+            return  # when it goes on, this is asked again
+        by_itself = self._paces and self._trusted
+        free = by_itself or self._rate >= 1.0 or self._level > RUNNING
+        if free or self._held:
+            if self._held:
+                self._held = False
+                self._stand_still(False)
+            runs = max(self._rate * _PACE_SECONDS, _SLICE_SECONDS)
+            self._pace_at = inf if free else now + runs
+            return
+        self._held = True
+        self._stand_still(True)
+        self._pace_at = now + (1.0 - self._rate) * _PACE_SECONDS
+
+    def _set_rate(self, order: Rate) -> None:
+        """For which part of the time the job may compute from now on."""
+        self._rate, self._trusted = min(max(order.part, 0.0), 1.0), not order.held
+        self._folder.tell_rate(self._rate)
+        if self._held or self._pace_at == inf:
+            self._pace(time.monotonic())
 
     # ------------------------------------------------------------------ what comes in
 
     def _accept(self) -> None:
         sock, _ = self._control.accept()
-        link = Link(sock, Stop | Suspend | Resume)
+        link = Link(sock, Stop | Suspend | Resume | Rate)
         self._links.append(link)
         self._selector.register(link, selectors.EVENT_READ, lambda: self._obey(link))
         if self._pids:
-            self._tell(Launched(self._prepare.key, self._pids))
+            self._tell(self._launched())
             self._tell_progress()
 
     def _obey(self, link: Link) -> None:
@@ -325,6 +372,8 @@ class Supervisor:
                 self._freeze()
             elif isinstance(order, Resume):
                 self._thaw()
+            elif isinstance(order, Rate):
+                self._set_rate(order)
             else:
                 self._leave(order)
 
@@ -357,6 +406,9 @@ class Supervisor:
         ):
             report: dict[str, Any] = json.loads(data)
             self._listens |= "listens" in report
+            if "paces" in report and not self._paces:
+                self._paces = True
+                self._pace(time.monotonic())
             if "report" in report:
                 self._tell_reports(self._reports.take(report["report"]))
             self._steps.take(report)
@@ -392,6 +444,9 @@ class Supervisor:
             self._tell(
                 Progress(key, one.step, one.total, one.micros, one.saved, one.metrics, one.served)
             )
+
+    def _launched(self) -> Launched:
+        return Launched(self._prepare.key, self._pids, paces=True)
 
     def _tell(self, message: Launched | Progress | Reported) -> None:
         for link in list(self._links):

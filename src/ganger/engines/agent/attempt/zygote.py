@@ -2,9 +2,9 @@
 
 `zygote.py FD READY MODULE...` runs in the job's own Python, so standard library only, 3.9 or newer.
 When the imports are done it makes the file READY. Each connection to the listening socket FD asks
-for one worker: a JSON line with `argv`, `env`, `cwd`, `umask`, `groups`, and two descriptors for
-its output. The answers are a line with the worker's process number and, when it has ended, one with
-its wait status. The zygote ends when its parent is gone and so are its workers.
+for one worker: a JSON line with `argv`, `env`, `cwd`, `umask`, `groups`, `cores`, and two
+descriptors for its output. The answers are a line with the worker's process number and, when it has
+ended, one with its wait status. The zygote ends when its parent is gone and so are its workers.
 """
 
 from __future__ import annotations
@@ -75,6 +75,8 @@ class Zygote:
         pid = os.fork()
         if not pid:
             enter(request["groups"])
+            if request["cores"]:
+                os.sched_setaffinity(0, request["cores"])
             os.close(writes)
             os.close(reads)
             signal.set_wakeup_fd(-1)

@@ -1,0 +1,215 @@
+"""For which part of the time each part of a job computes that shares its devices on terms.
+
+The terms come from the policy, by the engine. A job that requests nothing is opportunistic: its
+rate follows the steps of the guaranteed jobs beside it, as AntMan's local coordinator does
+(OSDI 2020) and TGS' controller (NSDI 2023). Requests and limits divide the time as KubeShare's
+tokens do. What is decided here is what `sim.tenancy` takes these controllers to do.
+
+No clock and no socket: it is told what happens and asked what follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+from typing import Final
+
+from ganger.engines.agent.protocol import Key, Rate, Terms
+from ganger.estimate.rates import Launches, Tenant, divide
+
+LEAST: Final = 0.01
+"""The least part of the time: no job stands still for good."""
+STEP_TIME: Final = "step-time"
+ARRIVAL_RATE: Final = "arrival-rate"
+CONTROLS: Final = ("", STEP_TIME, ARRIVAL_RATE)
+UNMEASURED: Final = 0.1
+"""What an opportunistic job has beside a guaranteed one that tells no steps."""
+_LOOK_SECONDS: Final = 1.0
+_ALONE_SECONDS: Final = 3.0
+"""So long is the time of a step alone measured, while those beside it have the least."""
+_SILENT_SECONDS: Final = 10.0
+_TOLERATED: Final = 0.05
+_FAR: Final = 0.1
+"""By step time: a guaranteed job may lose so much of its speed; and so much is far too much."""
+_CUT: Final = 0.9
+_HALF: Final = 0.5
+"""What the rate is multiplied by beyond either."""
+_MORE: Final = 0.05
+_FINE: Final = 0.01
+"""What is added to the rate within what is tolerated: until the first cut, and from then on."""
+_STRIKES: Final = 3
+"""So often in a row may a guaranteed job lose more although the one beside it has the least: then
+that one does not keep to its rate by itself."""
+
+
+class Guest:
+    """A part that runs, with its devices by their numbers on this machine."""
+
+    def __init__(self, devices: Iterable[int], now: float) -> None:
+        self.devices = frozenset(devices)
+        self.terms: Terms | None = None
+        self.suspended = False
+        self.rate = 1.0
+        self.held = False
+        """Whether it is held at its rate, whatever it does by itself."""
+        self.strikes = 0
+        self.told: tuple[float, bool] | None = (1.0, False)
+        """The rate that its supervisor knows, and whether it holds the job; None: nobody knows."""
+        self.launches = Launches(LEAST)
+        self.more = _MORE
+        self.due = -inf
+        """When an opportunistic one's rate may change next."""
+        self.micros = self.alone = 0.0
+        """What a step takes now, and took alone, microseconds; 0 while that is not known."""
+        self.alone_from = now
+        """Since when it has been as good as alone."""
+
+    @property
+    def loose(self) -> bool:
+        """Whether its rate gives way to others."""
+        return self.terms is not None and not self.terms.request and self.terms.control != ""
+
+
+class Pacing:
+    """All parts that run on a machine."""
+
+    def __init__(self) -> None:
+        self._guests: dict[Key, Guest] = {}
+        self.due = inf
+        """When to `look` next (monotonic seconds)."""
+
+    def add(self, key: Key, devices: Iterable[int], terms: Terms | None, now: float) -> None:
+        """It runs, says its supervisor, who may have forgotten its rate."""
+        guest = self._guests.setdefault(key, Guest(devices, now))
+        guest.told = None
+        if terms is not None:
+            self.give(terms, now)
+        self._hurry(now)
+
+    def drop(self, key: Key, now: float) -> None:
+        """It runs no more."""
+        if self._guests.pop(key, None) is not None:
+            self._hurry(now)
+
+    def give(self, terms: Terms, now: float) -> None:
+        """It shares on these terms from now on."""
+        guest = self._guests.get(terms.key)
+        if guest is not None and guest.terms != terms:
+            was_loose, guest.terms = guest.loose, terms
+            if guest.loose and not was_loose:
+                guest.rate, guest.launches = LEAST, Launches(LEAST)
+            self._hurry(now)
+
+    def suspend(self, key: Key, suspended: bool, now: float) -> None:
+        """It computes not at all, or again."""
+        guest = self._guests.get(key)
+        if guest is not None and guest.suspended != suspended:
+            guest.suspended = suspended
+            guest.alone_from = now
+            self._hurry(now)
+
+    def stepped(self, key: Key, micros: float) -> None:
+        """What a step of it takes now."""
+        guest = self._guests.get(key)
+        if guest is not None and micros > 0.0:
+            guest.micros = micros
+
+    def _hurry(self, now: float) -> None:
+        if any(guest.terms is not None for guest in self._guests.values()):
+            self.due = now
+
+    def look_if_due(self, now: float) -> list[Rate]:
+        """As `look`, where something may have changed."""
+        return self.look(now) if now >= self.due else []
+
+    def look(self, now: float) -> list[Rate]:
+        """The rates that are others than their supervisors know, from now on."""
+        here = [guest for guest in self._guests.values() if not guest.suspended]
+        loose = [guest for guest in here if guest.loose]
+        for guest in here:
+            if guest.terms is not None and not guest.loose:
+                guest.rate = _divided(guest, here)
+        for guest in loose:
+            firm = [other for other in here if not other.loose and other.devices & guest.devices]
+            self._steer(guest, firm, now)
+        for guest in here:
+            if not guest.loose:
+                self._measure(guest, loose, now)
+        unsteady = any(
+            any(not other.loose and other.devices & guest.devices for other in here)
+            or guest.rate < 1.0
+            for guest in loose
+        )
+        self.due = now + _LOOK_SECONDS if unsteady else inf
+        found = list[Rate]()
+        for key, guest in self._guests.items():
+            if guest.told != (guest.rate, guest.held):
+                guest.told = guest.rate, guest.held
+                found.append(Rate(key, guest.rate, guest.held))
+        return found
+
+    @staticmethod
+    def _measure(guest: Guest, loose: list[Guest], now: float) -> None:
+        """Learn what a step takes alone, while those beside have next to nothing."""
+        beside = any(
+            other.rate > 2 * LEAST and other.devices & guest.devices
+            for other in loose
+            if other is not guest
+        )
+        if beside:
+            guest.alone_from = inf
+        elif guest.alone_from == inf:
+            guest.alone_from = now
+        elif now - guest.alone_from >= _ALONE_SECONDS and guest.micros:
+            guest.alone = min(guest.alone or inf, guest.micros)
+
+    @staticmethod
+    def _steer(guest: Guest, firm: list[Guest], now: float) -> None:
+        """The next rate of an opportunistic part beside these guaranteed ones."""
+        terms = guest.terms
+        assert terms is not None, "it has none to steer by"
+        guest.held = guest.strikes >= _STRIKES
+        if not firm:
+            guest.launches = guest.launches._replace(slow=True).after(0.0)
+            guest.rate = guest.launches.rate if terms.control == ARRIVAL_RATE else 1.0
+            guest.due = now
+            return
+        unknown = [other for other in firm if not other.alone]
+        if unknown:
+            silent = all(now - other.alone_from > _SILENT_SECONDS for other in unknown)
+            guest.rate, guest.held = UNMEASURED if silent else LEAST, True
+            guest.launches, guest.more, guest.due = Launches(LEAST), _MORE, now
+            return
+        if now < guest.due:
+            return
+        deviation = max(1.0 - other.alone / other.micros for other in firm)
+        if guest.strikes < _STRIKES:
+            amiss = deviation > _TOLERATED and guest.rate <= LEAST
+            guest.strikes = guest.strikes + 1 if amiss else 0
+        if terms.control == ARRIVAL_RATE:
+            guest.launches = guest.launches.after(deviation)
+            guest.rate = guest.launches.rate
+            guest.due = now + max(terms.settle_s, _LOOK_SECONDS)
+        else:
+            if deviation <= _TOLERATED:
+                guest.rate += guest.more
+            else:
+                guest.rate *= _HALF if deviation > _FAR else _CUT
+                guest.more = _FINE
+            guest.due = now + _LOOK_SECONDS
+        guest.rate = min(max(guest.rate, LEAST), 1.0)
+        guest.launches = guest.launches._replace(rate=guest.rate)
+
+
+def _divided(guest: Guest, here: list[Guest]) -> float:
+    """What a part that requests something has of its devices, where all on them compute as much as
+    they may."""
+    least = 1.0
+    for device in guest.devices:
+        on = [other for other in here if device in other.devices and not other.loose]
+        tenants = [
+            Tenant(1.0, other.terms.request, other.terms.limit) if other.terms else Tenant(1.0, 1.0)
+            for other in on
+        ]
+        least = min(least, divide(tenants)[on.index(guest)])
+    return max(least, LEAST)
