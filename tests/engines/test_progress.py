@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ganger.core.events import Failed, Measured, Progressed, Started, Unable
+from ganger.core.events import Failed, Measured, Progressed, Sampled, Started, Unable
 from ganger.core.plan import Plan, Provision, Route, Slot, Start, Tune
 from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.engines.agent import protocol as wire
@@ -121,6 +121,26 @@ def test_measurements_are_told_when_they_settled_and_when_they_changed() -> None
     assert told[0][0] <= 10
     assert 1800 <= told[1][0] <= 1900
     assert {(event.batch, event.noise) for _, event in told} == {(64.0, 250.0)}
+
+
+def test_what_a_job_uses_is_told_at_once_and_then_when_it_changed() -> None:
+    job = Reporting()
+
+    def looked(seconds: int, gpu: float, cores: float = 1.0, seat: int = 0) -> list[Sampled]:
+        job.now = seconds * SECOND
+        job.attempts.events.clear()
+        job.attempts.used(job.box, wire.Used(wire.Key(0, 1, seat), gpu, cores))
+        return [event for event in job.attempts.events if isinstance(event, Sampled)]
+
+    assert looked(1, 0.5) == [Sampled(0, 1, 0.5, 1.0)]
+    assert looked(100, 0.59) == [], "not by a tenth"
+    assert looked(200, 0.61) == [Sampled(0, 1, 0.61, 1.0)]
+    assert looked(229, 0.9) == [], "too soon"
+    assert looked(231, 0.9) == [Sampled(0, 1, 0.9, 1.0)]
+    assert looked(300, 0.9, 1.25) == []
+    assert looked(400, 0.9, 1.26) == [Sampled(0, 1, 0.9, 1.26)]
+    assert looked(500, 0.2, float("nan")) == [], "nonsense"
+    assert looked(600, 0.2, seat=7) == [], "none of its nodes"
 
 
 def test_actions_that_nothing_is_done_about_are_said_once(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import msgspec
 import numpy as np
+import pytest
 
+from ganger.core.events import Batch, Sampled
 from ganger.core.kernel import Kernel
+from ganger.core.spec import Needs, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import HOUR, SECOND
 from ganger.estimate.history import History, Past
@@ -107,3 +110,55 @@ def test_its_state_is_plain_data() -> None:
     assert history.learnt.learnt > 2
     again = msgspec.json.decode(msgspec.json.encode(history.learnt), type=Past)
     assert again == history.learnt
+
+
+HALF = Shape((Role(size=1, needs=Needs(gpus=1, share=500)),))
+
+
+def sampling(works: list[Work], samples: list[tuple[str, float]], recipe: str = "fifo") -> History:
+    """The oracle after jobs of two GPUs were seen to use so much of theirs, one after another."""
+    trace, nodes = trace_of(works), Nodes(cluster(1, 2))
+    history = History()
+    kernel = Kernel(nodes, trace.declared, registry.make(recipe), oracle=history, validate=True)
+    kernel.run(Simulator(trace.declared, trace.duration, Physics(nodes)), 2 * SECOND)
+    for at, (name, gpu) in enumerate(samples):
+        event = Sampled(kernel.jobs.find(name), 1, gpu, 1.0)
+        kernel.step(Batch(kernel.now + at + 1, [event]))
+    return history
+
+
+def used(history: History, model: str) -> float:
+    """What the oracle says that the model uses of a GPU; 0 where it says nothing."""
+    return history.profile(model).utilisation.get("gpu", 0.0)
+
+
+def test_what_jobs_used_alone_is_what_their_model_uses() -> None:
+    works = [job("a", lasts=100, model="m"), job("b", lasts=100), job("c", lasts=100, model="n")]
+    history = sampling(works, [("a", 0.5), ("b", 0.9), ("a", 0.55)])
+    assert used(history, "m") == 0.5, "a change by less than a tenth is not told"
+    assert used(history, "") == 0.0, "a job without a model stands for no other"
+    assert used(history, "n") == 0.0, "it waits"
+    moved = sampling(works, [("a", 0.5), ("a", 0.9)])
+    assert used(moved, "m") == pytest.approx(0.7), "the mean"
+    idle = sampling(works, [("a", 0.0)])
+    assert used(idle, "m") == 0.01
+    unmeasured = sampling(works, [("a", -1.0)])
+    assert used(unmeasured, "m") == 0.0
+
+
+def test_the_last_twenty_samples_count_and_a_snapshot_keeps_them() -> None:
+    works = [job("a", lasts=100, model="m")]
+    history = sampling(works, [("a", 1.0)] * 60 + [("a", 0.0)] * 20)
+    assert used(history, "m") == pytest.approx(0.95**20, abs=0.1)
+    kept = msgspec.json.decode(msgspec.json.encode(history.learnt), type=Past)
+    again = History()
+    again.learnt = kept
+    assert used(again, "m") == used(history, "m")
+
+
+def test_what_a_job_uses_beside_another_says_nothing_of_it_alone() -> None:
+    halves = [job(name, lasts=100, model="m", shape=HALF) for name in ("a", "b")]
+    alone = sampling(halves[:1], [("a", 0.4)], "space-sharing")
+    assert used(alone, "m") == 0.4
+    beside = sampling(halves, [("a", 0.4), ("b", 0.4)], "space-sharing")
+    assert used(beside, "m") == 0.0

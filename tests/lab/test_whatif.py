@@ -7,6 +7,7 @@ import pytest
 from msgspec import structs
 
 from ganger.core.kernel import Kernel
+from ganger.core.profiles import Profile, Profiles
 from ganger.core.protocols import Ignorant
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.state.cluster import Nodes
@@ -209,3 +210,46 @@ def test_the_past_becomes_a_trace() -> None:
     assert again.jobs == 20
     assert np.abs(again.duration - trace.duration[:20]).max() <= 1
     assert past(kernel, kernel.now + 1).jobs == 0
+
+
+SHARING = Profiles({}, Profile(utilisation={"gpu": 0.6}))
+"""Every job uses three fifths of its GPUs alone."""
+
+
+def sharing(trace: Trace, recipe: str) -> tuple[Kernel, Simulator]:
+    nodes = Nodes(CLUSTER)
+    physics = Physics(nodes, SHARING)
+    oracle = Truth(trace.duration, physics)
+    kernel = Kernel(nodes, trace.declared, registry.make(recipe), oracle=oracle)
+    return kernel, Simulator(trace.declared, trace.duration, physics)
+
+
+@pytest.mark.parametrize("recipe", ["co-scheml", "yeung(limit=1.3)", "antman(settle=1us)"])
+def test_so_does_a_run_of_jobs_that_share_gpus(recipe: str) -> None:
+    """Each goes on as slowly as it did in company, and faster when that has left."""
+    trace = all_at_once(0)
+    whole, engine = sharing(trace, recipe)
+    whole.run(engine)
+    finished = whole.jobs.finished[: trace.jobs].copy()
+    half, engine = sharing(all_at_once(0), recipe)
+    half.run(engine, int(np.median(finished)))
+    assert any(placement[0].share for placement in half.placements().values())
+    nodes = Nodes(CLUSTER)
+    oracle = Truth(trace.duration, Physics(nodes, SHARING))
+    copy = restore(capture(half), nodes, registry.make(recipe), oracle=oracle)
+    waiting = np.flatnonzero(copy.jobs.phase[: trace.jobs] == Phase.PENDING).tolist()
+    assert waiting
+    play(copy, trace.duration, [*waiting, -1])
+    ended = copy.jobs.finished[: trace.jobs]
+    assert np.abs(ended - finished).max() <= 50  # rounding to a microsecond at each change
+
+
+def test_what_shares_gpus_under_an_oracle_that_knows_no_model_is_looked_ahead_of() -> None:
+    """Nothing is known of what sharing costs: a job is believed to need all of its GPU."""
+    trace = all_at_once(0)
+    half, engine = sharing(trace, "co-scheml")
+    half.run(engine, 10 * SECOND)
+    nodes = Nodes(CLUSTER)
+    copy = restore(capture(half), nodes, registry.make("fifo"), oracle=Ignorant())
+    waiting = np.flatnonzero(copy.jobs.phase[: trace.jobs] == Phase.PENDING).tolist()
+    assert len(play(copy, trace.duration, waiting)) == len(waiting)

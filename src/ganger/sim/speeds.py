@@ -100,12 +100,17 @@ class Speeds:
         held: Mapping[int, Placement],
         knobs: Mapping[int, Mapping[str, float | bool | str]],
     ) -> None:
-        """Attempts hold these since before. The speed that each has now tells the one alone."""
+        """Attempts hold these since before, so that rate controllers have settled. The speed that
+        each has now tells the one alone."""
         for job, placement in held.items():
             self._level[job] = 1.0
             self._supply[job] = self._physics.supply(self._attempts.declared, job, placement, {})
             if "request" in knobs.get(job, {}):
                 self._terms[job] = Terms.of(knobs[job])
+        for job in held.keys() & self._terms.keys():
+            self._by_terms(job)
+            settled = self._settles[job][1]
+            self._settles[job] = settled, settled, 0
         for job in held:
             self._level[job] = self._attempts.rate[job] / self._slowed(job, 1.0)
 
