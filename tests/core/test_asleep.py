@@ -17,6 +17,7 @@ from ganger.core.events import (
     Released,
     Started,
     Submitted,
+    Woke,
 )
 from ganger.core.plan import Placement, Resize, Resume, Slot, Start, Stop, Suspend
 from ganger.core.spec import ClusterSpec, GpuType, Kind, Needs, NodeSpec, Role, Shape
@@ -357,6 +358,24 @@ def test_a_suspended_trial_leaves_the_next_one_what_the_search_stated_and_it_doe
     assert inside is not None
     assert inside.ledger.find(needing(4000)) == ONE
     assert inside.ledger.find(needing(4001)) is None
+
+
+def test_a_kernel_restored_while_a_trial_of_the_first_job_sleeps_has_its_grant_first() -> None:
+    bench = Bench(
+        job("search", lasts=None, shape=needing(6000), kind=Kind.TUNE),
+        job("trial", shape=needing(2000), parent="search"),
+        on=ClusterSpec((NodeSpec(gpus=1, gpu_type="A"),), TYPES),
+    )
+    bench.feed(0, Submitted(0), Submitted(1), then=[Start(0, 1, ONE)])
+    bench.feed(0, Started(0, 1))
+    bench.feed(1, Woke(), then=[Start(1, 1, ONE)])
+    bench.feed(1, Started(1, 1))
+    bench.feed(2, Command(1, "suspend"))
+    inside = bench.kernel.view.inside(0)
+    assert inside is not None
+    assert inside.ledger.asleep == {1}
+    again = restore(capture(bench.kernel), bench.kernel.nodes, bench.kernel.policy)
+    assert capture(again) == capture(bench.kernel)
 
 
 def test_a_trial_that_needs_more_memory_of_a_gpu_than_its_search_states_is_refused() -> None:
