@@ -407,6 +407,28 @@ def test_who_lies_over_a_sleeper_is_put_back_there_though_both_had_left() -> Non
     ledger.check()
 
 
+@pytest.mark.parametrize("last", ["take", "doze", "give"])
+def test_every_step_since_a_mark_is_undone_whatever_the_last_one_was(last: str) -> None:
+    ledger = books(1, 3)
+    for number in range(3):
+        put(ledger, number, needing(4000))
+    ledger.doze(2)
+    ledger.give(0)
+    before = {job: held[1] for job, held in ledger.holds.items()}
+    mark = ledger.mark()
+    ledger.give(1)
+    if last == "take":
+        put(ledger, 3, needing(4000))
+    elif last == "doze":
+        put(ledger, 3, needing(4000))
+        ledger.doze(3)
+    else:
+        ledger.give(2)
+    ledger.rollback(mark)
+    assert ({job: held[1] for job, held in ledger.holds.items()}, ledger.asleep) == (before, {2})
+    ledger.check()
+
+
 def test_nobody_sleeps_on_below_a_job_that_does_not_say_what_memory_it_takes() -> None:
     ledger = books(1, 1)
     put(ledger, 0, needing(4000))

@@ -208,3 +208,22 @@ def test_workers_follow_a_job_that_starts_again() -> None:
         "cpu-disaggregation(cores=0.1)", [job("a", lasts=60, model="net")], starved(1), setup
     )
     assert run.jct() == pytest.approx([80], abs=1e-3)
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(0.4, [1.0]), (0.1, [4.0])])
+def test_one_worker_that_is_wanted_is_told_and_none_that_is_not(
+    cores: float, workers: list[float]
+) -> None:
+    """The second job has CPUs enough."""
+    on = ClusterSpec((NodeSpec(count=2, gpus=1, gpu_type="V100", cpus=600),))
+    works = [job("a", lasts=10, model="net"), job("b", lasts=10, model="slow")]
+    slow = Profile(sensitivity=Sensitivity((500.0, 600.0), (0.0,), ((500.0,), (500.0,))))
+    profiles = Profiles({**FED.models, "slow": slow})
+    run = play(f"cpu-disaggregation(cores={cores})", works, on, profiles=profiles)
+    told = [
+        action.knobs["remote_workers"]
+        for _, plan in run.diary.steps
+        for action in (plan.actions if plan is not None else ())
+        if isinstance(action, Tune)
+    ]
+    assert told == workers
