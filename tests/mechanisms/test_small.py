@@ -44,13 +44,15 @@ def test_a_quota_of_nothing_is_a_quota_and_minus_one_is_none() -> None:
 
 
 def test_a_reservation_begins_no_earlier_than_it_may() -> None:
-    """Both GPUs are free until 100 us, and never again."""
+    """Both GPUs are free until 100 us, and never again; and then only from 10 us on."""
     view = Bench(job("a"), on=cluster(1, 2)).kernel.view
     (cell,) = view.ledger.cells
     reserved = Reservations(view)
     reserved._change(0, 100, NEVER, -2)
     assert [reserved.earliest(cell, 1, lasting, 1) for lasting in (50, 99, 100)] == [1, 1, NEVER]
     assert reserved.earliest(cell, 1, 50, 50) == 50
+    reserved._change(0, 0, 10, -2)
+    assert [reserved.earliest(cell, 1, 50, after) for after in (1, 10, 15)] == [10, 10, 15]
 
 
 def test_a_guaranteed_job_comes_only_where_it_fits_beside_what_is_guaranteed() -> None:
