@@ -138,3 +138,8 @@ def test_the_load_of_a_lane_counts_models_that_come_after_one_that_it_cannot_run
     asked = [Asked(0, 1, 30), Asked(1, 1, 30), Asked(2, 1, 30)]
     seen = play(make_router("serve.clairvoyant(full=0.1)"), TWO_TYPES, typed(), asked)
     assert [(each.lane, each.began, each.tasks) for each in seen.batches] == [(1, 2, (0, 1, 2))]
+
+
+def test_what_is_too_late_is_given_up_though_nobody_asks_for_an_earlier_model() -> None:
+    seen = play(make_router("serve.clairvoyant"), TWO_TYPES, typed(), [Asked(3, 1, 5)])
+    assert (seen.outcomes, seen.ended) == (["it could not be answered in time"], [3])

@@ -57,12 +57,6 @@ def test_a_lane_that_comes_back_has_nothing_to_do_yet() -> None:
     assert [each.lane for each in seen.batches if each.tasks == (6,)] == [0]
 
 
-def test_requests_take_turns_in_order_of_lanes_though_the_first_was_away() -> None:
-    turns = [(1, 0, False), (2, 0, True)]
-    seen = played("serve.round-robin", turns, [Asked(100), Asked(101)], 2)
-    assert [each.lane for each in seen.batches] == [0, 1]
-
-
 def test_clockworks_lane_that_comes_back_is_free_at_once() -> None:
     """It was to be busy until 11 ms. The next request is through at 9 ms."""
     asked = [Asked(0, 1, 16), Asked(3, 0, 12)]
