@@ -17,7 +17,7 @@ from ganger.core.units import MINUTE, SECOND, WHOLE
 from ganger.core.view import View
 from ganger.lab.simulation import Setup
 from ganger.mechanisms.common.planes import Planes
-from ganger.mechanisms.common.two_level import TwoLevel
+from ganger.mechanisms.common.two_level import TwoLevel, draw
 from ganger.recipes import registry
 from ganger.recipes.training.sharing.gandiva import PairsThatPay, Tried
 from worlds import Played, Work, gpus, job, play, trace_of
@@ -291,6 +291,20 @@ def test_what_a_policy_writes_down_of_turns_is_drawn_for_it() -> None:
     )
     assert alone.actions == within.actions
     assert doing(alone, "resume") == [(2, "a")]
+
+
+def test_a_turn_that_was_written_down_is_in_the_draft_once_it_is_drawn() -> None:
+    bench = Bench(*(job(name, 0, 3 * M, shape=KEEPS) for name in "ab"), on=box())
+    bench.feed(0, Submitted(0), Submitted(1), then=[Start(0, 1, (Slot(0, 1, 1),))])
+    bench.feed(0, Started(0, 1))
+    view = bench.kernel.view
+    turn: list[AnyAction] = [Suspend(0, 1, yields=True), Start(1, 1, (Slot(0, 1, 1),))]
+    draw(view, Plan(turn))
+    assert view.ledger.asleep == {0}
+    actions = view.draft.plan().actions
+    view.draft.rollback()
+    assert [type(action) for action in actions] == [Suspend, Start]
+    assert actions[0] == turn[0]
 
 
 class Beside:
