@@ -17,6 +17,7 @@ from ganger.core.events import (
     Released,
     Started,
     Submitted,
+    Woke,
 )
 from ganger.core.plan import Placement, Resize, Resume, Slot, Start, Stop, Suspend
 from ganger.core.spec import ClusterSpec, GpuType, Kind, Needs, NodeSpec, Role, Shape
@@ -359,6 +360,24 @@ def test_a_suspended_trial_leaves_the_next_one_what_the_search_stated_and_it_doe
     assert inside.ledger.find(needing(4001)) is None
 
 
+def test_a_kernel_restored_while_a_trial_of_the_first_job_sleeps_has_its_grant_first() -> None:
+    bench = Bench(
+        job("search", lasts=None, shape=needing(6000), kind=Kind.TUNE),
+        job("trial", shape=needing(2000), parent="search"),
+        on=ClusterSpec((NodeSpec(gpus=1, gpu_type="A"),), TYPES),
+    )
+    bench.feed(0, Submitted(0), Submitted(1), then=[Start(0, 1, ONE)])
+    bench.feed(0, Started(0, 1))
+    bench.feed(1, Woke(), then=[Start(1, 1, ONE)])
+    bench.feed(1, Started(1, 1))
+    bench.feed(2, Command(1, "suspend"))
+    inside = bench.kernel.view.inside(0)
+    assert inside is not None
+    assert inside.ledger.asleep == {1}
+    again = restore(capture(bench.kernel), bench.kernel.nodes, bench.kernel.policy)
+    assert capture(again) == capture(bench.kernel)
+
+
 def test_a_trial_that_needs_more_memory_of_a_gpu_than_its_search_states_is_refused() -> None:
     with pytest.raises(BadInput, match="asks for 6001 MiB of GPU memory on one GPU"):
         Bench(
@@ -385,6 +404,28 @@ def test_who_lies_over_a_sleeper_is_put_back_there_though_both_had_left() -> Non
     assert ledger.find(needing(13_000)) is None  # the sleeper keeps 4,000
     ledger.give(0)
     assert ledger.free == 1
+    ledger.check()
+
+
+@pytest.mark.parametrize("last", ["take", "doze", "give"])
+def test_every_step_since_a_mark_is_undone_whatever_the_last_one_was(last: str) -> None:
+    ledger = books(1, 3)
+    for number in range(3):
+        put(ledger, number, needing(4000))
+    ledger.doze(2)
+    ledger.give(0)
+    before = {job: held[1] for job, held in ledger.holds.items()}
+    mark = ledger.mark()
+    ledger.give(1)
+    if last == "take":
+        put(ledger, 3, needing(4000))
+    elif last == "doze":
+        put(ledger, 3, needing(4000))
+        ledger.doze(3)
+    else:
+        ledger.give(2)
+    ledger.rollback(mark)
+    assert ({job: held[1] for job, held in ledger.holds.items()}, ledger.asleep) == (before, {2})
     ledger.check()
 
 

@@ -6,19 +6,28 @@ from typing import Any
 
 import pytest
 
+from bench import Bench
+from ganger.core import events
 from ganger.core.books.ledger import Ledger, Room
 from ganger.core.events import ANYTHING, Failed, Measured, Released, Started
 from ganger.core.plan import Plan, Reason, Slot
+from ganger.core.profiles import Stages
+from ganger.core.serving.world import Task, World
 from ganger.core.spec import GpuType, JobSpec, Needs, NodeSpec, OnPreempt, Role, TenantSpec
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import declare
 from ganger.core.units import NEVER
 from ganger.mechanisms.fairness.fair import Notes
+from ganger.mechanisms.ordering.admit import Walk
+from ganger.mechanisms.ordering.queue import QueuePolicy
+from ganger.mechanisms.tuning.limits import LimitedMemory
 from ganger.recipes import registry
+from ganger.recipes.training.attained.e_las import ByProgress, discounted
 from ganger.recipes.training.elasticity.ones import Schedules
 from ganger.recipes.training.gavel.simulator_rounds import BarrierMemory, Turn
 from ganger.recipes.training.placement.hived import CellMemory
-from worlds import cluster
+from serving.rig import lanes
+from worlds import cluster, job
 
 
 @pytest.mark.parametrize(
@@ -55,6 +64,14 @@ from worlds import cluster
         (Reason("Resources", "queue"), {"shape": -1, "tenant": -1, "until": ANYTHING}),
         (Plan(), {"actions": [], "reasons": [], "wake": NEVER, "until": ANYTHING, "basis": -1}),
         (Turn(0, "A", 5), {"last": False, "fails": False}),
+        (Stages((1.0,)), {"iteration": 0.0, "gpus": 1, "overhead": (1.0,)}),
+        (Task(0, 0), {"items": 1, "step": 0, "arrival": 0, "deadline": NEVER}),
+        (
+            QueuePolicy("queue"),
+            {"walk": Walk.STRICT, "preempt": False, "min_run": 0, "depth": 1000},
+        ),
+        (ByProgress(discounted, 100), {"arrival": False}),
+        (LimitedMemory(), {"trained": {}, "paid": 0.0, "at": 0, "rate": 0.0, "over": False}),
         (Notes(), {"jobs": [], "columns": b"", "draws": 0}),
         (Schedules(), {"jobs": [], "columns": b"", "due": 0}),
         (CellMemory(), {"bound": (), "guaranteed": ()}),
@@ -80,6 +97,24 @@ from worlds import cluster
 )
 def test_what_is_meant_where_nothing_is_said(said: Any, meant: dict[str, Any]) -> None:
     assert {name: getattr(said, name) for name in meant} == meant
+
+
+def test_a_kind_of_change_is_one_bit_which_records_name_by_its_number() -> None:
+    kinds = (
+        events.CAPACITY_FREED, events.CAPACITY_LOST, events.STARTED, events.PROGRESSED,
+        events.QUEUED, events.COMMANDED, events.WOKE, events.EVALUATED, events.SERVED,
+        events.ROUTED,
+    )  # fmt: skip
+    assert kinds == (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+    assert sum(kinds) == ANYTHING
+
+
+def test_a_kernel_and_a_world_that_are_told_nothing_begin_at_nothing() -> None:
+    view = Bench(job("a")).kernel.view
+    assert (view.now, view.revision, view.seed) == (0, 0, 0)
+    world = World([], lanes(1))
+    assert (world.now, world.steps_done(0), world.open, world.wanted) == (0, 0, 0, 0)
+    assert world.draw(7) == World([], lanes(1), seed=0).draw(7) != World([], [], seed=1).draw(7)
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,16 @@ def test_a_plan_that_was_not_drawn_here_is_booked_anew(draft: Draft) -> None:
     assert draft.holds(B) == on(0b1100)
 
 
+def test_of_a_plan_that_is_booked_the_next_one_frees_nothing(draft: Draft) -> None:
+    draft.stop(A)
+    assert draft.book(draft.plan()) == {A: on(0b0011)}
+    draft.start(B, on(0b0011))
+    draft.stop(B)
+    draft.start(C, on(0b1100))
+    plan = draft.plan()
+    assert (plan.actions, draft.book(plan)) == ([Start(C, 1, on(0b1100))], {})
+
+
 def test_what_went_with_a_parent_is_of_no_more_interest_once_that_is_booked() -> None:
     """B, inside A's grant, goes with A. A runs again, without a grant, and a look at what it would
     give back brings only A back."""

@@ -124,6 +124,48 @@ def test_columns_say_what_is_free() -> None:
     assert state(ledger, other) == {name: [-1] for name in cores}
 
 
+def test_columns_follow_those_that_sleep_and_those_without_a_gpu() -> None:
+    """What was looked at before says what is so afterwards: CPUs alone, and memory of a sleeper."""
+    node = NodeSpec(gpus=1, gpu_type="A", cpus=4000, memory=2048)
+    ledger = Ledger(Nodes(ClusterSpec((node,), (GpuType("A", memory=16_000),))))
+    (cell,) = ledger.cells
+    seen = [state(ledger, cell)]
+    ledger.take(0, Shape((Role(needs=Needs(gpus=0, cpus=500, memory=48)),)), (Slot(0, 0, 1),))
+    seen.append(state(ledger, cell))
+    keeps = Shape((Role(needs=Needs(cpus=500, memory=1000, gpu_memory=4000)),))
+    ledger.take(1, keeps, (Slot(0, 1, 1),))
+    seen.append(state(ledger, cell))
+    ledger.doze(1)
+    seen.append(state(ledger, cell))
+    ledger.take(2, keeps, (Slot(0, 1, 1),))
+    seen.append(state(ledger, cell))
+    ledger.give(1)
+    seen.append(state(ledger, cell))
+    ledger.give(0)
+    seen.append(state(ledger, cell))
+    assert [(each["gpus"], each["share"]) for each in seen] == [
+        ([1], [0]), ([1], [0]), ([0], [0]), ([0], [1000]), ([0], [0]), ([0], [0]), ([0], [0])
+    ]  # fmt: skip
+    assert [each["cpus"] for each in seen] == [
+        [4000],
+        [3500],
+        [3000],
+        [3500],
+        [3000],
+        [3000],
+        [3500],
+    ]
+    assert [each["memory"] for each in seen] == [
+        [2048],
+        [2000],
+        [1000],
+        [1000],
+        [0],
+        [1000],
+        [1048],
+    ]
+
+
 def test_a_part_goes_where_the_least_is_left_of_a_gpu() -> None:
     part = {size: Shape((Role(needs=Needs(share=size)),)) for size in (100, 200, 500, 800)}
     ledger = Ledger(Nodes(cluster(1, 4)))

@@ -558,7 +558,7 @@ def test_what_an_engine_cannot_do_is_taken_back_and_no_policy_is_asked_to_ask_ag
     bench.feed(1, Woke(), then=[Spawn(0, TRIAL, 3), *knobs, Route(0, {1: 1.0}), Route(1, {2: 1.0})])
     bench.feed(1, Woke())
     before = bench.policy.asked
-    bench.feed(2, Unable(0, "Spawn", 2), Unable(1, "Tune"), Unable(0, "Route"), Unable(0, "Stop"))
+    bench.feed(2, Unable(0, "Spawn", 2), Unable(1, "Tune"), Unable(0, "Route"), Unable(1, "Stop"))
     assert bench.policy.asked == before
     assert (view.spawning, view.knobs, view.routes) == ({0: 1}, {0: {"lr": 0.2}}, {1: {2: 1.0}})
     bench.feed(3, Unable(0, "Spawn"))

@@ -251,6 +251,24 @@ def test_what_is_leaving_can_be_planned_with_but_is_waited_for() -> None:
     assert ledger.waits((Slot(0, 0b0110, 2),)) == ()
 
 
+def test_on_a_node_behind_one_that_nobody_leaves_who_is_leaving_is_waited_for() -> None:
+    ledger = Ledger(Nodes(cluster(3, 2)))
+    there = tuple(Slot(node, 0b11, 2) for node in range(3))
+    for job, slot in ((5, there[2]), (3, there[1])):
+        ledger.take(job, gpus(2), (slot,))
+        ledger.give(job, leaving=True)
+    assert ledger.waits(there) == (3, 5)
+
+
+def test_who_does_not_fit_any_more_keeps_no_later_one_from_its_place() -> None:
+    """Of three in order the second holds what the first has."""
+    ledger = Ledger(Nodes(cluster(1, 4)))
+    held = {1: (Slot(0, 0b0011, 2),), 2: (Slot(0, 0b0110, 2),), 3: (Slot(0, 0b1100, 2),)}
+    shaped = {job: (gpus(2), placement) for job, placement in held.items()}
+    assert ledger.take_over(shaped, set()) == [1, 3]
+    assert ledger.free == 0
+
+
 @pytest.mark.parametrize(("cores", "waits"), [(8, (1,)), (12, ())])
 def test_cpus_that_are_leaving_are_waited_for_where_there_are_no_others(
     cores: int, waits: tuple[int, ...]

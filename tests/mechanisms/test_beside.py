@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from bench import Bench, on
 from ganger.core.events import Started, Submitted
 from ganger.core.plan import Slot, Start
-from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
-from ganger.mechanisms.common.reconcile import Want, _runs_so, towards
-from worlds import cluster, job
+from ganger.core.spec import ClusterSpec, Locality, Needs, NodeSpec, Role, Shape
+from ganger.mechanisms.common.reconcile import Sizes, Want, _runs_so, towards, towards_sizes
+from worlds import cluster, gpus, job
 
 
 @pytest.mark.parametrize(
@@ -74,3 +75,29 @@ def test_who_is_wanted_alone_keeps_its_gpu_and_the_one_beside_it_moves_to_its_ne
     held = [view.draft.holds(row) for row in range(3)]
     view.draft.rollback()
     assert held == [half, (Slot(0, 0b10, share=500),), (Slot(0, 0b10, share=500),)]
+
+
+def test_of_those_that_may_make_way_one_that_finds_no_place_elsewhere_goes_on() -> None:
+    """`y` must be on type A. `x` may not be divided among the nodes of type B, of which each has a
+    GPU left; `z` may."""
+    spec = ClusterSpec((NodeSpec(2, 2, "A"), NodeSpec(2, 2, "B")))
+    only = {kind: gpus(1, gpu_types=(kind,)) for kind in "AB"}
+    bench = Bench(
+        job("k0", shape=only["B"]),
+        job("k1", shape=only["B"]),
+        job("x", shape=gpus(2, locality=Locality.NODE)),
+        job("z", size=2),
+        job("y", shape=gpus(2, gpu_types=("A",))),
+        on=spec,
+    )
+    places = [on(0b01, 2), on(0b01, 3), on(0b11, 0), on(0b11, 1)]
+    starts = [Start(row, 1, place) for row, place in enumerate(places)]
+    bench.feed(0, *map(Submitted, range(5)), then=starts)
+    bench.feed(0, *(Started(row, 1) for row in range(4)))
+    view = bench.kernel.view
+    ids = np.arange(5)
+    towards_sizes(view, Sizes(ids, np.array([1, 1, 2, 2, 2])))
+    held = [view.draft.holds(row) for row in range(5)]
+    view.draft.rollback()
+    elsewhere = (Slot(2, 0b10, 1), Slot(3, 0b10, 1))
+    assert held == [*places[:3], elsewhere, places[3]]

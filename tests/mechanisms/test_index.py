@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from bench import Bench
+from bench import Bench, running
+from ganger.core.units import SECOND
 from ganger.mechanisms.ordering import queue_index as index
-from ganger.mechanisms.ordering.order import By, priority_largest
+from ganger.mechanisms.ordering.order import By, Quanta, attained_time, priority_largest
 from ganger.mechanisms.ordering.queue import QueuePolicy
 from ganger.mechanisms.ordering.queue_index import Pending, QueueIndex, StandingIndex
 from worlds import cluster, job, play
 
-RECIPES = ["srtf", "las(quantum=3s)", "tiresias(thresholds=6s;15s)", "priority", "backfill"]
+RECIPES = [
+    "srtf",
+    "las(quantum=3s)",
+    "las(quantum=1s)",
+    "tiresias(thresholds=6s;15s)",
+    "priority",
+    "backfill",
+]
 WORKS = [
     job(f"job {i}", i // 3, 1 + i * 7 % 11, size=1 + i % 3, priority=i % 4) for i in range(120)
 ]
@@ -67,3 +75,19 @@ def test_of_jobs_that_are_filed_again_and_again_only_the_last_entries_are_kept(
     assert (pending.in_order(9), pending.first()) == ([2], pending.entry[2])
     pending.remove(2)
     assert (pending.in_order(9), pending.first()) == ([], None)
+
+
+def test_of_silent_jumps_the_first_of_each_that_still_counts_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Job 0 was filed anew since; of job 1 two jumps are known."""
+    monkeypatch.setattr(index, "SLACK", -10_000)
+    bench = running(job("a", size=2), job("b", size=2))
+    order = Quanta(SECOND, attained_time)
+    queue = QueueIndex(
+        bench.kernel.view, order, QueuePolicy("q", order, preempt=True), preempt=True
+    )
+    monkeypatch.setattr(queue, "_is_current", lambda job, entry: entry == (0.0, -1))
+    for at, row, entry in ((9, 1, (0.0, -1)), (5, 0, (0.0, 0)), (7, 1, (0.0, -1))):
+        queue._silence(at, row, entry)
+    assert queue._silent == [(7, 1, (0.0, -1))]

@@ -322,3 +322,9 @@ def test_the_best_of_many_steps_are_taken_wherever_they_stand(seed: int) -> None
     curves = Curves.of([np.array([1.0, 2.0])] * 1000, [1] * 1000)
     sizes = gain.grow(curves, np.ones(1000, np.int64), gains[:, None], 300)
     assert sorted(gains[sizes == 2].tolist()) == [float(each) for each in range(701, 1001)]
+
+
+def test_curves_are_as_wide_as_the_longest_and_go_on_level() -> None:
+    assert Curves.of([[1.0], [2.0]], [1, 1]).speed.shape == (2, 1)
+    assert Curves.of([[1.0], [2.0, 3.0]], [1, 1]).speed.tolist() == [[1.0, 1.0], [2.0, 3.0]]
+    assert Curves.of([], []).speed.shape == (0, 1)

@@ -289,3 +289,20 @@ def test_a_node_without_gpus_that_comes_back_is_used() -> None:
     works = [job("cpus", 0, 10, shape=Shape((Role(needs=Needs(gpus=0, cpus=1000)),)))]
     outages = (Outage(0, 0, 5 * SECOND),)
     assert play("fifo(walk=skip)", works, spec, outages=outages).ended("cpus") == 15
+
+
+def test_who_was_evicted_and_finds_its_own_place_again_goes_on_and_can_be_evicted_later() -> None:
+    """`v` goes for the cores that `h` needs, and finds one when `g` has evicted `w`, which has two;
+    its GPU was free all the time. One second later `x` takes its place."""
+
+    def work(name: str, at: float, lasts: float, cores: int, priority: int) -> Work:
+        shape = Shape((Role(needs=Needs(cpus=1000 * cores)),))
+        return job(name, at, lasts, priority=priority, shape=shape)
+
+    works = [work("f", 0, 1, 0, 9), work("w", 0, 60, 2, 1), work("v", 0, 60, 1, 0),
+             work("h", 2, 30, 2, 5), work("g", 2, 30, 1, 4), work("x", 3, 9, 1, 6)]  # fmt: skip
+    run = play("priority", works, cluster(1, 3, cpus=4000), validate=False)
+    stops = [each for each in run.actions if each[1].startswith("stop")]
+    assert stops == [(2, "stop w"), (3, "stop v")]
+    assert [run.started(name) for name in "hgx"] == [2, 2, 3]
+    assert [run.ended(name) for name in "vw"] == [69, 90]

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from bench import Bench
-from ganger.core.events import Accepted, AnyEvent, Command, Evaluated, Started, Submitted
-from ganger.core.plan import RETIRED, AskAt, Spawn, Stop
+from ganger.core.events import Accepted, AnyEvent, Command, Evaluated, Finished, Started, Submitted
+from ganger.core.plan import PAUSED, RETIRED, AskAt, Spawn, Start, Stop
 from ganger.core.spec import JobSpec, Kind, Role, Shape
 from ganger.core.view import View
 from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.mechanisms.tuning.asynchronous import Promote
+from ganger.mechanisms.tuning.limits import Limited, Limits
 from ganger.mechanisms.tuning.racing import Known, Race, RacingMemory, Rungs
 from ganger.mechanisms.tuning.trials import Mode
 from ganger.recipes import registry
@@ -46,6 +47,52 @@ def test_no_more_are_asked_for_while_some_are_on_their_way() -> None:
     assert spawned(done(bench, 1, Command(0, "priority", 3.0))) == 0
     child = JobSpec(name="t", parent="search")
     assert spawned(done(bench, 2, Accepted(1, child, spawned=True))) == 0
+
+
+def test_a_rung_does_not_end_while_one_of_its_trials_is_on_its_way_and_one_is_asked_for() -> None:
+    """Both trials have come to the rung's end, and in place of each one is asked for."""
+    bench = search("tune.bohb(epochs=9,eta=3,first=1)", 2)
+    assert spawned(done(bench, 0, Started(0, 1))) == 2
+    names = ("one", "two")
+    come = [Accepted(at + 1, JobSpec(name=name, parent="search"), spawned=True)
+            for at, name in enumerate(names)]  # fmt: skip
+    done(bench, 1, *come)
+    done(bench, 1, Started(1, 1), Started(2, 1))
+    for row in (1, 2):
+        actions = done(bench, 1 + row, Evaluated(row, 1, 1.0, 0.5 + row))
+        assert (actions[0], spawned(actions)) == (Stop(row, 1, PAUSED), 1)
+
+
+def test_a_trial_that_starts_is_asked_before_it_has_trained_for_what_is_left_to_all() -> None:
+    """Of ten epochs the first has trained eight: the two that run may train one each."""
+    bench = limited(Limits(epochs=10.0))
+    bench.feed(0, Started(1, 1), Started(2, 1))
+    assert bench.jobs.asks_at[3] == 2.0
+    bench.feed(1, Evaluated(1, 1, 8.0, 0.5))
+    plan = bench.feed(2, Finished(1, 1))
+    assert plan is not None
+    assert [type(action) for action in plan.actions] == [Start, AskAt]
+    assert plan.actions[1] == AskAt(3, 1)
+
+
+def test_trials_that_a_limit_ends_are_retired_those_that_were_about_to_end_are_not() -> None:
+    bench = limited(Limits(epochs=10.0))
+    bench.feed(0, Started(1, 1), Started(2, 1))
+    bench.feed(1, Command(2, "cancel"))
+    plan = bench.feed(2, Evaluated(1, 1, 10.0, 0.5))
+    assert plan is not None
+    assert plan.actions == [Stop(row, 1, RETIRED) for row in (1, 3, 0)]
+
+
+def limited(limits: Limits) -> Bench:
+    """A search on two GPUs of a trace that lists four trials, about to start the first two."""
+    works = [job("search", lasts=None, kind=Kind.TUNE, shape=Shape((Role(size=2),)))]
+    works += [job(f"t{at}", parent="search") for at in range(4)]
+    inner = Limited(cast("Any", registry.make("tune.random(trials=4)")), limits)
+    bench = Bench(*works, on=cluster(1, 8), policy=TwoLevel(registry.make("fifo"), inner))
+    bench.feed(0, *map(Submitted, range(5)))
+    bench.feed(0, Started(0, 1))
+    return bench
 
 
 def test_trials_that_are_there_count_among_those_that_are_wanted() -> None:

@@ -9,9 +9,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench import running
 from ganger.core.allocation import Allocation, Share
 from ganger.core.view import View
-from ganger.mechanisms.rounds.round_priority import rows_of
+from ganger.mechanisms.rounds.round_priority import _types_held, _TypesHeld, rows_of
 
 ROW = st.tuples(
     st.integers(0, 12), st.sampled_from(["V100", "K80"]), st.sampled_from([0.1, 0.25, 1 / 3, 1.0])
@@ -52,3 +53,9 @@ def test_rows_go_by_what_is_owed_then_amount_then_job(
         assert [
             rows[i] for i in known.ranked(np.array(had[: len(rows)], np.int64), 120, mask)
         ] == sorted(some, key=rank)
+
+
+def test_a_cache_that_was_made_for_fewer_jobs_is_made_anew() -> None:
+    view = running().kernel.view
+    assert len(view.cached(_TypesHeld, 1).kind) == 1
+    assert _types_held(view, np.array([0, 1])).tolist() == [0, -1]

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench import Bench
 from ganger.core.errors import InvariantError
+from ganger.core.events import Submitted
 from ganger.core.plan import Plan, Resize, Start, Stop
 from ganger.core.profiles import Load
 from ganger.core.spec import JobSpec, Kind, Needs, Role, Shape
@@ -82,6 +84,7 @@ AT_ONCE = Concurrency(target=2, look_back=10, up_delay=0, down_delay=0, up=1, do
         (AT_ONCE, 3, 0, open_(0), 1),
         (AT_ONCE, 3, 0, [], 3),
         (AT_ONCE, 3, 10, open_(20), 3),  # before the last change
+        (AT_ONCE, 3, 0, [*open_(20), Window(10, 20, {})], 10),  # the last one says nothing
         (AT_ONCE, 0, 0, open_(5), 3),
         (replace(AT_ONCE, look_back=20), 3, 0, open_(0, 20, 4), 6),  # the mean of the last two
         (replace(AT_ONCE, look_back=21), 3, 0, open_(0, 20, 4), 4),
@@ -314,3 +317,12 @@ def test_a_service_never_wants_fewer_than_its_least_nor_more_than_its_most(
             assert now - changed >= 60
             changed = now
         before = wanted
+
+
+def test_a_service_behind_a_job_that_is_none_begins_and_the_job_is_left_alone() -> None:
+    web = job("web", kind=Kind.SERVE, shape=Shape((Role(size=1, most=4),)))
+    bench = Bench(job("train"), web, policy=Scaling("scale", Fixed(0)))
+    plan = bench.feed(0, Submitted(0), Submitted(1))
+    assert plan is not None
+    assert plan.actions[0] == Start(1, 1, ())
+    assert all(getattr(action, "job", 1) == 1 for action in plan.actions)

@@ -9,6 +9,7 @@ import pytest
 
 from ganger.core.errors import BadInput
 from ganger.core.tuning.space import Parameter, Point, Space
+from ganger.mechanisms.tuning.searching.kde import Densities
 from ganger.mechanisms.tuning.searching.named import SEARCHERS, count_of, searcher_of
 
 SPACE = Space(
@@ -100,3 +101,13 @@ def test_two_densities_look_at_the_highest_epoch_that_enough_have_reached() -> N
     )
     assert right > 0.7
     assert left < 0.4
+
+
+def test_where_a_choice_is_between_two_a_point_is_unlike_the_other_one_and_like_itself() -> None:
+    """Two good points say b. The kernel of a choice gives b all but its width, a the width."""
+    two = Space({"o": Parameter(type="choice", values=("a", "b"))})
+    density = Densities(two, 0)
+    good = np.array([[0.6], [0.9]])
+    width = 1.06 * 0.15 * 2 ** (-1 / 5)
+    found = np.exp(density._log_density(np.array([[0.1], [0.7]]), good))
+    assert found == pytest.approx([2 * width, 2 * (1 - width)])

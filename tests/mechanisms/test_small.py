@@ -5,10 +5,14 @@ from __future__ import annotations
 import random
 
 from bench import Bench
+from ganger.core.profiles import Memory
 from ganger.core.spec import ClusterSpec, NodeSpec, TenantSpec
+from ganger.core.units import NEVER
 from ganger.mechanisms.common.python_random import shuffle
 from ganger.mechanisms.ordering.admit import Quotas
-from worlds import job
+from ganger.mechanisms.ordering.backfill import Reservations
+from ganger.mechanisms.sharing.two_classes import Use
+from worlds import cluster, job
 
 
 def shuffles(seed: int, many: int, count: int) -> list[list[int]]:
@@ -37,3 +41,21 @@ def test_a_quota_of_nothing_is_a_quota_and_minus_one_is_none() -> None:
     code = view.jobs.tenants.find
     assert Quotas().limits(view) == {code("none"): 0, code("one"): 1}
     assert Quotas((("any", 0), ("who", 3))).limits(view) == {code("any"): 0}
+
+
+def test_a_reservation_begins_no_earlier_than_it_may() -> None:
+    """Both GPUs are free until 100 us, and never again; and then only from 10 us on."""
+    view = Bench(job("a"), on=cluster(1, 2)).kernel.view
+    (cell,) = view.ledger.cells
+    reserved = Reservations(view)
+    reserved._change(0, 100, NEVER, -2)
+    assert [reserved.earliest(cell, 1, lasting, 1) for lasting in (50, 99, 100)] == [1, 1, NEVER]
+    assert reserved.earliest(cell, 1, 50, 50) == 50
+    reserved._change(0, 0, 10, -2)
+    assert [reserved.earliest(cell, 1, 50, after) for after in (1, 10, 15)] == [10, 10, 15]
+
+
+def test_a_guaranteed_job_comes_only_where_it_fits_beside_what_is_guaranteed() -> None:
+    use = Use(busy=0.5, memory=14_000, kept=10_000, moves=True, loose=1)
+    has_memory = [use.has_memory(Memory(peak), 16_000, firm=True) for peak in (6000, 6001)]
+    assert has_memory == [True, False]

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import ganger
-from bench import Bench, on
+from bench import Bench, Scripted, on
 from ganger.core.events import QUEUED, WOKE, Started, Submitted, Woke
-from ganger.core.plan import Placement, Reason, Slot, Start
+from ganger.core.plan import Placement, Plan, Reason, Slot, Start
 from ganger.core.spec import ClusterSpec, Kind, Locality, Needs, NodeSpec, Role, Shape
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.common.two_level import TwoLevel
@@ -44,6 +44,24 @@ def test_inside_a_grant_the_inner_policy_ranks_and_over_the_cluster_the_outer() 
 
 def test_an_interval_between_decisions_keeps_the_name_of_the_policy() -> None:
     assert Periodic(QueuePolicy("sjf"), 60).name == "sjf"
+
+
+@pytest.mark.parametrize(
+    ("reasons", "told"),
+    [([], 1), (["a shape"], 2), (["all"], 1), (["a shape", "all"], 2), (["all", "a tenant"], 2)],
+)
+def test_where_no_reason_is_for_everybody_those_that_come_yet_wait_for_the_next_interval(
+    reasons: list[str], told: int
+) -> None:
+    known = {"a shape": said(0), "a tenant": said(tenant=0), "all": said()}
+    policy = Scripted()
+    bench = Bench(job("a"), policy=Periodic(policy, 60 * SECOND))
+    bench.kernel.validate = False
+    policy.next = Plan([], [known[each] for each in reasons])
+    plan = bench.feed(0, Submitted(0))
+    assert plan is not None
+    assert len(plan.reasons) == told
+    assert (plan.reasons[-1].by == "Periodic") == ("all" not in reasons)
 
 
 def said(shape: int = -1, tenant: int = -1, within: int = -1, **evidence: float) -> Reason:
@@ -152,6 +170,18 @@ def test_what_starts_has_a_limit_but_no_expected_end() -> None:
     bench.feed(5, Woke())
     view = bench.kernel.view
     assert releases(view, view.ledger, gpus(1)) == [Release(0, 1, (0,), 35 * SECOND, NEVER)]
+
+
+def test_a_job_with_a_microsecond_left_ends_by_then_and_one_with_nothing_left_nobody_knows() -> (
+    None
+):
+    bench = held(
+        (job("a", estimate=5e-6), on(0b01)), (job("b", estimate=6e-6), on(0b10)), nodes=1, each=2
+    )
+    view = bench.kernel.view
+    view.now = 3 * SECOND + 5
+    ends = {each.job: each.expected for each in releases(view, view.ledger, gpus(1))}
+    assert ends == {0: NEVER, 1: view.now + 1}
 
 
 def ends_of(bench: Bench, size: int, **more: Any) -> list[int]:

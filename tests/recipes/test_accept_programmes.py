@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ganger.core.errors import BadInput
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
 from ganger.core.state.table import Ids
@@ -13,6 +14,7 @@ from ganger.core.view import View
 from ganger.mechanisms.sizing.target import TargetPolicy
 from ganger.recipes.training.goodput.sia import Configurations, Options, value
 from ganger.recipes.training.programmes.dorm import Applications, containers
+from ganger.recipes.training.programmes.recipes import allox
 from ganger.solve.choice import choose
 from worlds import Played, Work, cluster, job, play
 
@@ -232,3 +234,10 @@ def test_sia_runs_a_job_without_gpus_beside_the_others() -> None:
     works = [job("tool", 0, 30, size=0), job("train", 0, 30)]
     run = play("sia", works, cluster(1, 1))
     assert [run.ended(name) is not None for name in ("tool", "train")] == [True, True]
+
+
+@pytest.mark.parametrize(("alpha", "window"), [(0.0, 9), (1.001, 9), (0.5, 0)])
+def test_a_part_of_the_users_is_above_none_and_at_most_all(alpha: float, window: int) -> None:
+    with pytest.raises(BadInput, match="allox"):
+        allox(alpha=alpha, window=window)
+    assert allox(alpha=1.0, window=1)

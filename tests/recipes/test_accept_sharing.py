@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from bench import Bench
 from ganger.core.books.ledger import Ledger
+from ganger.core.events import Started, Submitted, Woke
 from ganger.core.plan import AnyAction, Plan, Resume, Slot, Start, Stop, Suspend
 from ganger.core.profiles import Measured, Profile, Profiles
 from ganger.core.spec import ClusterSpec, GpuType, Kind, Needs, NodeSpec, OnPreempt, Role, Shape
@@ -15,8 +17,9 @@ from ganger.core.units import MINUTE, SECOND, WHOLE
 from ganger.core.view import View
 from ganger.lab.simulation import Setup
 from ganger.mechanisms.common.planes import Planes
-from ganger.mechanisms.common.two_level import TwoLevel
+from ganger.mechanisms.common.two_level import TwoLevel, draw
 from ganger.recipes import registry
+from ganger.recipes.training.sharing.gandiva import PairsThatPay, Tried
 from worlds import Played, Work, gpus, job, play, trace_of
 
 M = MINUTE // SECOND
@@ -290,6 +293,20 @@ def test_what_a_policy_writes_down_of_turns_is_drawn_for_it() -> None:
     assert doing(alone, "resume") == [(2, "a")]
 
 
+def test_a_turn_that_was_written_down_is_in_the_draft_once_it_is_drawn() -> None:
+    bench = Bench(*(job(name, 0, 3 * M, shape=KEEPS) for name in "ab"), on=box())
+    bench.feed(0, Submitted(0), Submitted(1), then=[Start(0, 1, (Slot(0, 1, 1),))])
+    bench.feed(0, Started(0, 1))
+    view = bench.kernel.view
+    turn: list[AnyAction] = [Suspend(0, 1, yields=True), Start(1, 1, (Slot(0, 1, 1),))]
+    draw(view, Plan(turn))
+    assert view.ledger.asleep == {0}
+    actions = view.draft.plan().actions
+    view.draft.rollback()
+    assert [type(action) for action in actions] == [Suspend, Start]
+    assert actions[0] == turn[0]
+
+
 class Beside:
     """What another recipe left: jobs a and b on a GPU each, and c on both, beside them. From then
     on it is Gandiva's."""
@@ -336,3 +353,37 @@ def test_who_asks_for_a_part_of_a_gpu_keeps_that_part() -> None:
         if isinstance(action, Start)
     ]
     assert shares == [0, 0]
+
+
+# ---------------------------------------------------------------------- what is measured
+
+
+def halves() -> Bench:
+    """Job a has run on half of GPU 0 for two minutes at twice the speed of the reference, b on
+    half of GPU 1 for a second, c is starting on half of GPU 2, d runs beside a since one minute."""
+    half = [(Slot(0, 1 << device, 1, share=WHOLE // 2),) for device in (0, 1, 2, 0)]
+    bench = Bench(*(job(name, 0, 600) for name in "abcd"))
+    come = [Submitted(row) for row in range(4)]
+    bench.feed(0, *come, then=[Start(0, 1, half[0])])
+    bench.feed(0, Started(0, 1, rate=2.0))
+    bench.feed(59, Woke(), then=[Start(3, 1, half[3])])
+    bench.feed(60, Started(3, 1, rate=1.0))
+    bench.feed(118, Woke(), then=[Start(1, 1, half[1]), Start(2, 1, half[2])])
+    bench.feed(119, Started(1, 1, rate=3.0))
+    bench.feed(120, Woke())
+    return bench
+
+
+def test_those_that_ran_for_too_short_a_time_keep_no_other_from_being_measured() -> None:
+    view = halves().kernel.view
+    groups = [(2,), (1,), (0,)]
+    assert PairsThatPay(60 * SECOND).learn(view, None, groups) == Tried({0: 2.0}, {})
+
+
+def test_a_pair_does_the_sum_of_the_parts_of_what_each_does_alone() -> None:
+    """a runs at 2 of 4 and d at 1 of 5; of a job whose speed alone is not known nothing is said."""
+    view = halves().kernel.view
+    pays = PairsThatPay(60 * SECOND)
+    both = pays.learn(view, Tried({0: 4.0, 3: 5.0}, {}), [(2,), (0, 3)])
+    assert list(both.pairs.values()) == [pytest.approx(0.5 + 0.2)]
+    assert list(pays.learn(view, Tried({0: 4.0}, {}), [(0, 3)]).pairs.values()) == [0.0]

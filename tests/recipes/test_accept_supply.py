@@ -17,7 +17,14 @@ from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
 from ganger.lab.simulation import Setup
 from ganger.mechanisms.host_resources.remote_input import remote_workers
-from ganger.mechanisms.host_resources.supply import Division, Stock, SupplyPolicy, User, divide
+from ganger.mechanisms.host_resources.supply import (
+    Division,
+    Stock,
+    SupplyPolicy,
+    User,
+    divide,
+    stock,
+)
 from ganger.mechanisms.ordering.admit import Walk
 from ganger.mechanisms.ordering.order import FIRST_COME
 from ganger.mechanisms.ordering.queue import QueuePolicy
@@ -208,3 +215,39 @@ def test_workers_follow_a_job_that_starts_again() -> None:
         "cpu-disaggregation(cores=0.1)", [job("a", lasts=60, model="net")], starved(1), setup
     )
     assert run.jct() == pytest.approx([80], abs=1e-3)
+
+
+@pytest.mark.parametrize(("cores", "workers"), [(0.4, [1.0]), (0.1, [4.0])])
+def test_one_worker_that_is_wanted_is_told_and_none_that_is_not(
+    cores: float, workers: list[float]
+) -> None:
+    """The second job has CPUs enough."""
+    on = ClusterSpec((NodeSpec(count=2, gpus=1, gpu_type="V100", cpus=600),))
+    works = [job("a", lasts=10, model="net"), job("b", lasts=10, model="slow")]
+    slow = Profile(sensitivity=Sensitivity((500.0, 600.0), (0.0,), ((500.0,), (500.0,))))
+    profiles = Profiles({**FED.models, "slow": slow})
+    run = play(f"cpu-disaggregation(cores={cores})", works, on, profiles=profiles)
+    told = [
+        action.knobs["remote_workers"]
+        for _, plan in run.diary.steps
+        for action in (plan.actions if plan is not None else ())
+        if isinstance(action, Tune)
+    ]
+    assert told == workers
+
+
+def test_who_is_beside_a_job_that_states_its_own_cpus_has_an_equal_part_of_the_rest() -> None:
+    """`asks` leaves 3 of 24 cores to the three others: one each, less than their part of 6."""
+    asks = job("asks", 0, 30, shape=Shape((Role(needs=Needs(cpus=21_000)),)), model="modest")
+    works = [asks, *(job(name, 0, 30, model="hungry") for name in "bcd")]
+    policy = SupplyPolicy(QueuePolicy("queue", FIRST_COME, Walk.SKIP), Division.TUNE)
+    run = play(policy, works, servers(), profiles=MODELS, until=SECOND)
+    (node,) = {slot.node for slot in run.kernel.ledger.holds[1][1]}
+    assert stock(run.kernel.view, node, 3).share[0] == 1000
+    given = {
+        action.job: action.knobs["cpus_per_gpu"]
+        for _, plan in run.diary.steps
+        for action in (plan.actions if plan is not None else ())
+        if isinstance(action, Tune)
+    }
+    assert given == {1: 1000, 2: 1000, 3: 1000}

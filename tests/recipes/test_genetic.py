@@ -147,3 +147,17 @@ def test_no_jobs() -> None:
     where = Space(np.ones(2, np.int16), *(np.zeros(0, np.int16),) * 2, np.ones((0, 2), np.bool_))
     people, _ = Genetic(4, 2).run(empty, total, where, np.random.default_rng(0))
     assert people.jobs == 0
+
+
+def test_what_is_cut_by_chance_is_the_same_for_a_seed() -> None:
+    """Published figures rest on it: three jobs have eight GPUs or more, and may have 3, 4 and 5."""
+    small = np.int16
+    most, room = np.array([3, 4, 5], small), np.full(3, 16, small)
+    where = Space(room, np.ones(3, small), most, np.ones((3, 3), np.bool_), apart=False)
+    people = np.array([[[4, 4, 2], [2, 4, 4], [4, 2, 4]]] * 2, small)
+    found = repair(People.of(people), where, np.random.default_rng(3), np.array([-1, 1]))
+    assert found.dense().sum(axis=2).tolist() == [[3, 4, 5]] * 2
+    assert found.dense().tolist() == [
+        [[3, 0, 0], [0, 0, 4], [4, 1, 0]],
+        [[0, 3, 0], [2, 0, 2], [0, 1, 4]],
+    ]

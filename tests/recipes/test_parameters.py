@@ -39,6 +39,155 @@ MODELS = [model("a", affine(2, 1, 8, p99=1.5)), model("b", affine(5, 2, 4))]
 ASKED = [Asked(at / 2, at % 2, 20) for at in range(60)]
 
 
+STATED: dict[str, str] = {
+    "afs": "lengths=remaining",
+    "antman": "busy=0.8, bound=16384",
+    "astraea": "lease=30m 00s, window=24",
+    "clipper": "sizes=aimd, step=1, back=0.9",
+    "clockwork": "largest=16, longest=25 ms, margin=5 ms",
+    "dragon": "patience=30.0 s, quiet=1m 00s",
+    "dybatch": "slice=8",
+    "e-las": "index=estimate",
+    "ebird": "tick=1 ms",
+    "edl": "thresholds=54m 10s;2h 00m;5h 00m",
+    "ftf": "every=6m 00s",
+    "gandiva": "quantum=1m 00s, pack=true",
+    "gavel": "every=6m 00s",
+    "helios-ces": "buffer=5, hold=12, every=10m 00s",
+    "hierarchical": "every=6m 00s",
+    "lucid": "limit=3m 20s",
+    "max-min": "every=6m 00s",
+    "muri-l": "group=4",
+    "muri-s": "group=4",
+    "nexus": "epoch=30.0 s, soonest=10.0 s, overload=1.05, profile=1.15",
+    "ones": "population=16, mutation=0.3",
+    "optimus": "interval=10m 00s",
+    "philly": "full=0.9",
+    "pollux": "interval=1m 00s, rescale=30.0 s",
+    "pop": "every=6m 00s, deal=random",
+    "scale.reactive": "target=2.0, look_back=30.0 s, up_delay=30.0 s, down_delay=10m 00s",
+    "serve.bentoml": "latency=1m 00s",
+    "sia": "interval=1m 00s, p=-0.5, wait=1.1",
+    "synergy": "division=tune, every=5m 00s",
+    "themis": "lease=20m 00s, fairness=0.8",
+    "tiresias": "thresholds=54m 10s;2h 00m;5h 00m, step=54m 10s, index=least, attained=service",
+    "tune.bohb": "epochs=81.0, eta=3",
+    "tune.hyperband": "epochs=81.0, eta=3",
+    "yeung": "limit=1.0",
+}
+"""Defaults that a publication or its code states."""
+OURS: dict[str, str] = {
+    "ali-mlaas": "reserved=V100;V100-32GB;V100M32;V100M16, walk=skip",
+    "allox": "alpha=1.0, entrants=users, window=200",
+    "antman": "beside=1, settle=10.0 s",
+    "astraea": "starving=4h 00m",
+    "backfill": "walk=easy, depth=1000, interval=none",
+    "chronus": "lease=20m 00s",
+    "clipper": "selection=exp3, rate=0.1, by_tenant=false, agree=0.0, otherwise=0, keeps=0,"
+    " cache=none",
+    "co-scheml": "bound=1.5, share=2, skip=false",
+    "cpu-disaggregation": "cores=4.0, pool=1000, walk=strict",
+    "delay-scheduling": "node_wait=1m 00s, rack_wait=1m 00s, node_skips=none, rack_skips=0,"
+    " walk=skip",
+    "dorm": "theta1=0.2, theta2=0.2, window=50",
+    "drf": "owner=user, resources=all, walk=skip",
+    "e-las": "epochs=100, walk=skip, min_run=0 s",
+    "ebird": "sizes=8;4;2;1, most=0",
+    "edf": "preempt=true, walk=skip",
+    "edl": "many=10",
+    "elastic-scaling": "interval=never",
+    "ffdl": "samples=5, bias=3.0, walk=strict",
+    "fgd": "workload=, ties=fullest, covers=1.0, walk=strict",
+    "fifo": "walk=strict",
+    "ftf": "agnostic=false, fill=true",
+    "gandiva-fair": "quantum=1m 00s, trading=true, owner=user",
+    "gavel": "objective=max_min, agnostic=false, deadlines=false, space_sharing=false, fill=true,"
+    " compatible=false, in_order=false, centred=false, whole_steps=false, barrier=false,"
+    " patience=0 s, counters=false, by_type=false, left_over=false, held_back=false,"
+    " dropped=false, shuffled=false",
+    "genie": "walk=skip",
+    "gittins": "sizes=, step=none, quantum=10m 00s, refresh=1h 00m, attained=service, walk=skip",
+    "helios": "walk=strict",
+    "helios-ces": "falls=1.0",
+    "heterogeneity-agnostic": "chance=false, walk=strict",
+    "hierarchical": "inside=fairness, agnostic=false, fill=true",
+    "hived": "cells=",
+    "horus": "limit=1.0, exceed=true, distance=0.1, shortest=false, share=2, skip=false",
+    "kubeshare": "limit=1.0, walk=skip",
+    "las": "attained=service, quantum=10m 00s, walk=skip",
+    "lucid": "partition=0.05, busy=0.8",
+    "marble": "tolerance=0.15",
+    "max-min": "heterogeneous=true, fill=true",
+    "mlfq": "thresholds=1h 00m;10h 00m, starvation=none, walk=skip",
+    "model-switching": "every=1.0 s, better=0.0, size=64",
+    "muri-l": "every=6m 00s, window=512, quantum=10m 00s",
+    "muri-s": "every=6m 00s, window=512",
+    "nanily": "cache=none",
+    "nexus": "weight=0.2, cycle=duty, fill=true, segments=50",
+    "ones": "rounds=10, epoch=1m 00s, patience=1",
+    "philly": "node_wait=5m 00s, rack_wait=5m 00s, min_run=0 s",
+    "placement": "fit=best, within=any, walk=strict",
+    "pollux": "p=-1.0, population=50, generations=40, patience=8000, rows=256, autoscale=false,"
+    " low=0.35, high=0.65",
+    "pop": "objective=max_min, parts=4, fill=true",
+    "priority": "highest=largest, preempt=true, walk=skip",
+    "scale.reactive": "up=1.0, down=1.0",
+    "scale.static-peak": "replicas=0",
+    "scale.threshold": "up=0.8, down=0.3, cooldown=1m 00s",
+    "serve.bentoml": "size=100, cache=none",
+    "serve.clairvoyant": "full=2.0, order=least, size=128",
+    "serve.composed": "keeps=1000, select=exp3, longest=1000, lanes=least_loaded, order=deadline,"
+    " batch=slack, size=64, delay=10 ms, cache=none",
+    "serve.continuous-batching": "max_num_batched_tokens=2048, max_num_seqs=128, first=",
+    "serve.dedicated": "size=64, cache=none",
+    "serve.fair": "max_num_batched_tokens=2048, max_num_seqs=128, read=1.0, write=2.0, weights=",
+    "serve.fixed-batch": "size=8, timeout=10 ms, cache=none",
+    "serve.least-loaded": "size=1, cache=none",
+    "serve.no-batch": "cache=none",
+    "serve.power-of-two": "size=1, cache=none",
+    "serve.round-robin": "size=1, cache=none",
+    "serve.triton": "size=64, delay=0 s, preferred=, longest=0, cache=none",
+    "sia": "restart=30.0 s",
+    "sjf": "walk=strict",
+    "smd": "slot=10m 00s, epsilon=0.05, effort=1",
+    "space-sharing": "mode=mps, walk=skip",
+    "spin": "window=20, slots=20, slot=none",
+    "spot": "label=spot, prefer=true, walk=skip",
+    "srsf": "walk=skip, min_run=0 s",
+    "srtf": "walk=skip, min_run=0 s",
+    "swayam": "frontends=2, window=5.0 s, windows=4, horizon=10.0 s, idle=20.0 s, part=0.99,"
+    " prunes=true",
+    "synergy": "order=srtf",
+    "tgs": "busy=0.8, period=1.0 s",
+    "tiresias": "starvation=none, consolidate=true, walk=skip, min_run=0 s, fit=best,"
+    " interval=none",
+    "topology-aware": "threshold=0.0, walk=strict",
+    "tune.asha": "trials=27, eta=3, first=1.0, epochs=81.0, variant=stop, beyond=false, mode=min,"
+    " gpus=1",
+    "tune.bohb": "first=1.0, rounds=1, mode=min, gpus=1",
+    "tune.grid": "trials=27, epochs=none, mode=min, gpus=1",
+    "tune.hyperband": "first=1.0, rounds=1, mode=min, gpus=1",
+    "tune.median": "trials=27, grace=1.0, every=1.0, least=5, epochs=none, mode=min, gpus=1",
+    "tune.pbt": "trials=10, every=4.0, part=0.2, epochs=81.0, mode=min, gpus=1",
+    "tune.random": "trials=27, epochs=none, mode=min, gpus=1",
+    "tune.sha": "trials=27, eta=3, first=1.0, epochs=none, mode=min, gpus=1",
+    "yarn-cs": "within=rack, walk=tenant",
+    "yeung": "share=4, skip=false",
+}
+"""Defaults that are a choice of ours, or of a source that we know by its behaviour only."""
+
+
+@pytest.mark.parametrize(
+    "name", [name for plane in registry.PLANES for name in registry.recipes(plane)]
+)
+def test_a_default_is_the_one_that_was_published_or_the_one_that_we_chose(name: str) -> None:
+    typed = [each[name] for each in (STATED, OURS) if name in each]
+    pairs = [pair.split("=", 1) for pair in ", ".join(typed).split(", ") if pair]
+    said = dict(pairs)
+    assert len(said) == len(pairs)
+    assert registry.find(name).defaults() == said
+
+
 @pytest.mark.parametrize(("name", "key"), ALL)
 def test_a_hostile_value_is_one_error_or_a_run_that_ends(name: str, key: str) -> None:
     plane = registry.find(name).plane

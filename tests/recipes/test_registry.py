@@ -209,3 +209,9 @@ def test_no_recipe_takes_nonsense_for_a_number() -> None:
             for value in ("nan", "inf", "-inf", "1e308"):
                 with pytest.raises(BadInput):
                     registry.make(f"{name}({parameter}={value})")
+
+
+def test_the_function_of_a_recipe_can_be_called_as_it_is_written() -> None:
+    for name in registry.recipes():
+        make = registry.find(name).make
+        assert getattr(import_module(make.__module__), make.__name__) is make

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from ganger.core.profiles import Measured, Profile, Profiles
+from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.lab.simulation import Setup, run_one
 from ganger.mechanisms.common.python_random import Draws, shuffle
+from ganger.recipes.training.gavel.simulator_rounds import BarrierRounds, Turn, Ways
 from ganger.workloads.clusters import load_cluster
 from worlds import Work, gpus, job, trace_of
 
@@ -208,3 +210,13 @@ def test_a_paused_job_may_be_moved() -> None:
     assert run.jobs.state == ["finished"] * 4
     assert (run.jobs.lost == 0).all()
     assert run.jobs.preemptions.sum() > 0
+
+
+def test_a_turn_in_which_no_step_fits_ends_a_microsecond_later() -> None:
+    ways = Ways(*[True] * len(Ways._fields))
+    rounds = BarrierRounds("gavel", cast("Any", None), 100 * SECOND, ways._replace(dropped=False))
+    view = cast("View", SimpleNamespace(now=7))
+    pace = cast("Any", SimpleNamespace(steps=lambda job, kind: (0.009, 5)))
+    assert rounds._turn(view, pace, 0, "V100") == Turn(0, "V100", 8)
+    pace = cast("Any", SimpleNamespace(steps=lambda job, kind: (0.02, 5)))
+    assert rounds._turn(view, pace, 0, "V100") == Turn(0, "V100", 7 + 100 * SECOND)

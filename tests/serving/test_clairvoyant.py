@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ganger.core.serving.world import World
+from ganger.core.serving.world import Lane, World
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.run import Setup, bound_of, serve
 from ganger.lab.serving.yardsticks.future import Ahead, Future
@@ -113,3 +113,33 @@ def test_ahead_of_what_comes_it_sees_as_far_as_it_looks() -> None:
         assert seen >= min(4, 10 - at)
         assert seen < 10 or at == 0
         assert list(ahead.next_of(0, at, 1)) == [at * MS]
+
+
+TWO_TYPES = [model("a", table(10, 11, 12)), model("b", table(10, 11, 12), type_="tpu")]
+
+
+def typed() -> list[Lane]:
+    """A lane for each of the two models."""
+    return [Lane(0, "gpu", device=0), Lane(1, "tpu", device=1)]
+
+
+def test_a_lane_with_nothing_to_do_keeps_no_other_one_idle() -> None:
+    """The first has no model that is waited for; then it waits for what is to come."""
+    seen = play(make_router("serve.clairvoyant"), TWO_TYPES, typed(), [Asked(0, 1, 30)])
+    assert [(each.lane, each.began) for each in seen.batches] == [(1, 0)]
+    asked = [Asked(0, 0, 30), Asked(0, 1, 10.5), Asked(1, 0, 30), Asked(2, 0, 30)]
+    seen = play(make_router("serve.clairvoyant(full=0.1)"), TWO_TYPES, typed(), asked)
+    assert [(each.lane, each.began, len(each.tasks)) for each in seen.batches] == [
+        (1, 0, 1), (0, 2, 3)
+    ]  # fmt: skip
+
+
+def test_the_load_of_a_lane_counts_models_that_come_after_one_that_it_cannot_run() -> None:
+    asked = [Asked(0, 1, 30), Asked(1, 1, 30), Asked(2, 1, 30)]
+    seen = play(make_router("serve.clairvoyant(full=0.1)"), TWO_TYPES, typed(), asked)
+    assert [(each.lane, each.began, each.tasks) for each in seen.batches] == [(1, 2, (0, 1, 2))]
+
+
+def test_what_is_too_late_is_given_up_though_nobody_asks_for_an_earlier_model() -> None:
+    seen = play(make_router("serve.clairvoyant"), TWO_TYPES, typed(), [Asked(3, 1, 5)])
+    assert (seen.outcomes, seen.ended) == (["it could not be answered in time"], [3])

@@ -237,3 +237,12 @@ def test_stages_may_be_split_over_types_of_device() -> None:
     rates = Rates(models, [("gpu", 1), ("cpu", 1)], [(0,), (1,), ()], 1, [chain])
     found = bounded(iter([columns([Asked(0, 2, 20)] * 40)]), rates)
     assert found.in_time >= 20 - 1e-6
+
+
+def test_a_stage_that_is_handed_nothing_keeps_no_other_from_beginning() -> None:
+    """5 ms, then nothing for the second stage and one item of 3 ms for the third."""
+    models = [model("find", table(5)), model("read", table(9)), model("name", table(3))]
+    fork = pipeline("fork", [0, 1, 2], (0, 1, 0), (0, 2, 1))
+    seen = play(make_router("serve.triton"), models, lanes(1), [Asked(0, 3)], pipelines=[fork])
+    assert [(each.model, each.began) for each in seen.batches] == [(0, 0), (2, 5)]
+    assert seen.ended == [8]

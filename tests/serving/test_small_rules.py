@@ -57,6 +57,39 @@ def test_a_lane_that_comes_back_has_nothing_to_do_yet() -> None:
     assert [each.lane for each in seen.batches if each.tasks == (6,)] == [0]
 
 
+def test_clockworks_lane_that_comes_back_is_free_at_once() -> None:
+    """It was to be busy until 11 ms. The next request is through at 9 ms."""
+    asked = [Asked(0, 1, 16), Asked(3, 0, 12)]
+    seen = played("clockwork", [(1, 0, False), (2, 0, True)], asked, 1)
+    assert seen.outcomes[1] == "answered"
+    assert seen.ended[1] == 9
+
+
+def test_clockwork_counts_the_inputs_of_the_very_requests_of_a_batch() -> None:
+    """The first takes 6 ms of 6.5. The others have three inputs, and are late together."""
+    asked = [Asked(0, 0, 6.5), Asked(0, 0, 7.2), Asked(0, 0, 7.4, items=2)]
+    seen = play(make_router("clockwork(margin=0ms)"), MODELS, lanes(1), asked)
+    assert [(each.tasks, each.ended) for each in seen.batches] == [((0,), 6)]
+    assert seen.outcomes == ["answered", *["it could not be answered in time"] * 2]
+
+
+def test_of_two_models_clockwork_looks_at_what_all_inputs_take() -> None:
+    """Eight inputs take 13 of 30 ms, one of the other model 11 of 32."""
+    asked = [Asked(0, 0, 30, items=8), Asked(0, 1, 32)]
+    seen = play(make_router("clockwork(margin=0ms)"), MODELS, lanes(1), asked)
+    assert [(each.model, each.ended) for each in seen.batches] == [(0, 13), (1, 24)]
+
+
+def test_of_many_queues_that_wait_for_more_each_is_ready_once_it_has_enough() -> None:
+    """Ten models wait for a second request each; one has it after a millisecond."""
+    models = [model(f"m{at}", table(5, 6)) for at in range(10)]
+    asked = [*(Asked(0, at) for at in range(10)), Asked(1, 3)]
+    router = make_router("serve.fixed-batch(size=2,timeout=50ms)")
+    first, *others = play(router, models, lanes(1), asked).batches
+    assert (first.model, first.began, first.tasks) == (3, 1, (3, 10))
+    assert others[0].began == 50
+
+
 def test_a_batch_that_took_longer_than_its_requests_have_makes_the_next_smaller() -> None:
     """Clipper's size grows by one with each full batch, until six take 11 ms of 10."""
     asked = [Asked(1000, within=10) for _ in range(40)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from msgspec.structs import replace
 
 from ganger.core.serving.verbs import Batch, Do, Wait
 from ganger.core.serving.world import Lane, World
+from ganger.mechanisms.serving.continuous import Engine, _Step
 from ganger.recipes.registry import make_router, recipes
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
@@ -201,3 +204,18 @@ def test_an_idle_lane_that_goes_loses_its_cache_as_well() -> None:
     plane.finish()
     assert seen.made == [9, 1]
     assert [ran.tokens for ran in seen.batches] == [(4,), (7, 1), (1,)]
+
+
+def test_a_sequence_that_gives_up_its_cache_gets_no_token_in_this_step() -> None:
+    """The first would have got its next token, of the second a part of the prompt is computed."""
+    world = World([speaker("m")], lanes(1, cache=100))
+    world.requests.add(columns([Asked(0, prompt=4, output=9), Asked(0, prompt=9, output=9)]))
+    step = _Step(world, cast("Engine", SimpleNamespace(model=0)), world.lanes[0], [], 20)
+    step.add(0, 4, step.lacks(0))
+    step.add(1, 3, step.lacks(1))
+    assert (step.rows, step.counts, step.giving, step.budget) == ([0, 1], [4, 3], [0], 13)
+    step.preempt(1, 1)
+    assert (step.rows, step.counts, step.giving, step.budget) == ([0], [4], [0], 16)
+    step.preempt(0, 0)
+    assert (step.rows, step.counts, step.giving, step.budget) == ([], [], [], 20)
+    assert step.room == 100

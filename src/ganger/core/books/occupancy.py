@@ -166,7 +166,6 @@ class Occupancy(Capacity):
         for slot in placement:
             needs, node = shape.roles[slot.role].needs, slot.node
             self.free_memory[node] -= sign * needs.memory * slot.workers
-            self.cell_of[node].stale |= self.bit[node]
             turned = self._share(node, slot.devices, 0, needs.gpu_memory, take=hold)
             if turned and hold:
                 self._take_devices(node, turned)

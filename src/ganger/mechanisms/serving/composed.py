@@ -465,7 +465,6 @@ class Composed:
             if world.lanes[number].copies:
                 continue
             memory.lanes_of[memory.group_of[number]].append(number)
-            memory.lanes_of[memory.group_of[number]].sort()
             running = world.lanes[number].running
             parts = running.parts if isinstance(running, Batch) else ()
             memory.load[number] = sum(part.items for part in parts)

@@ -440,8 +440,6 @@ class Clockwork:
             lanes = memory.lanes_of[memory.pool_of[number]]
             if not world.lanes[number].copies and number not in lanes:
                 insort(lanes, number)
-                memory.free[number] = world.now
-                memory.latest = max(memory.latest, world.now)
         for number in news.down:
             lanes = memory.lanes_of[memory.pool_of[number]]
             if number in lanes:
