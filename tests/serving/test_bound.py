@@ -113,6 +113,34 @@ def test_what_is_too_late_alone_counts_nothing_and_what_is_never_due_counts() ->
     assert bound(ONE, 1, [Asked(0), Asked(500)]).goodput_per_second == 4
 
 
+STEEP = [model("a", table(5, 6, 40)), model("b", table(3, 30))]
+"""Three inputs of the first take longer together than one after the other."""
+
+
+@pytest.mark.parametrize("recipe", ["dybatch(slice=1)", "dybatch(slice=2)", "serve.clairvoyant"])
+@given(
+    asked=st.lists(
+        st.builds(
+            Asked, st.integers(0, 20), st.integers(0, 1), st.integers(3, 45), st.integers(1, 7),
+            **CODES,
+        ),
+        min_size=1,
+        max_size=9,
+    ),
+    count=st.integers(1, 3),
+)  # fmt: skip
+def test_what_cuts_requests_does_not_exceed_it(recipe: str, asked: list[Asked], count: int) -> None:
+    router = make_router(recipe)
+    rates = Rates(STEEP, [("gpu", count)], [(0,), (1,)], divides=recipe.startswith("dybatch"))
+    seen = play(router, STEEP, lanes(count), asked)
+    rows = sorted(asked, key=lambda one: one.at)
+    in_time = sum(
+        outcome == "answered" and ended <= one.at + one.within
+        for one, outcome, ended in zip(rows, seen.outcomes, seen.ended, strict=True)
+    )
+    assert in_time <= bounded(iter([columns(rows)]), rates).in_time + 1e-6
+
+
 def test_batches_beside_each_other_do_more_than_one_alone() -> None:
     """With one beside it a batch takes 1.25 times as long: two do 1.8 times as much."""
     models = [model("m", affine(4, 1, 16), beside=[1.25])]

@@ -159,20 +159,17 @@ class Served:
             plane.watch(self._watchings[name])
         beside = None
         if traffic.yardsticks:
-            self._bounds[name] = made.bound(held, begins)
+            self._bounds[name] = made.bound(held, begins, divides=router.can.divides)
             if not router.can.foresees:
-                beside = self._beside(name, made, router)
+                beside = self._beside(name, made)
         predicted = made.models.models[model].predicted
         says = None if predicted is None else predicted.tolist()
         return Requested(plane, made.known[0].load, says, beside)
 
-    def _beside(self, name: str, made: _Made, router: Router) -> Plane | None:
+    def _beside(self, name: str, made: _Made) -> Plane | None:
         """The same under a router that knows the future, where there can be one."""
         oracle = make_router(ORACLE)
         try:
-            if router.can.divides:  # it may take what others cannot
-                for _ in made.source(made.world(), oracle).chunks():
-                    pass
             plane, self._foreseen[name] = made.plane(oracle)
         except BadInput as error:
             self._foreseen[name] = error.what
@@ -262,14 +259,21 @@ class _Made:
         physics = Physics(self.known, noise=self._traffic.noise, seed=self._seed)
         return Plane(world, router, physics, chunks, [tally]), tally
 
-    def bound(self, held: Mapping[str, int], begins: int) -> Bound:
+    def bound(self, held: Mapping[str, int], begins: int, *, divides: bool) -> Bound:
         """The most that can be in time with as many replicas as there may be from the submission
-        of the service on (`begins`), each once it has loaded; on so many places of each type."""
+        of the service on (`begins`), each once it has loaded; on so many places of each type.
+        `divides`: whether requests may be cut that a batch could hold."""
         counts = [(type_, min(count, self._lanes)) for type_, count in held.items()]
         rooms = rooms_of(self.models, list(held)) if self._share == 1 else {}
         at_once = min(self._lanes, sum(count for _, count in counts))
         rates = Rates(
-            self.known, counts, [(0,)], share=self._share, at_once=at_once, talking=Talking(rooms)
+            self.known,
+            counts,
+            [(0,)],
+            share=self._share,
+            at_once=at_once,
+            divides=divides,
+            talking=Talking(rooms),
         )
         world = self.world()
         for lane in world.lanes:

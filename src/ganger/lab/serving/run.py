@@ -308,10 +308,11 @@ def _remarks(requests: Requests, source: Source, setup: Setup) -> list[str]:
 
 def bound_of(
     requests: Requests, models: Models, fleet: Fleet, setup: Setup, streams: int = 1,
-    count: int = MANY,
+    count: int = MANY, *, divides: bool = False,
 ) -> Bound:  # fmt: skip
     """The most that any recipe can have in time that runs at most `streams` batches on a device at
-    once; `count`: how many requests there are, if that is known. Of a log that is so long that it
+    once; `count`: how many requests there are, if that is known; `divides`: whether it may cut
+    requests that a batch could hold. Of a log that is so long that it
     is run by windows, with time in coarser pieces. Raises BadInput, as `serve` would."""
     known = all_known(requests, models, fleet)
     families = families_of(models, known)
@@ -321,7 +322,7 @@ def bound_of(
         lane.cache = rooms.get(lane.type, -1)
     world = World(known, lanes, families=families, pipelines=pipelines_of(models))
     source = Source(requests, models, fleet, world, None, setup.slo, setup.faster)
-    rates = Rates(known, fleet.devices, world.variants, streams, world.pipelines,
+    rates = Rates(known, fleet.devices, world.variants, streams, world.pipelines, divides=divides,
                   talking=Talking(rooms, count, setup.slo_ttft, setup.slo_tpot))  # fmt: skip
     return bounded(source.chunks(), rates, coarse=bool(setup.windows) and count > COARSE)
 
