@@ -78,8 +78,7 @@ def test_it_lies_between_what_can_be_deployed_and_the_bound(rate: float) -> None
         return serve(requests(), models, fleet, recipe, Setup()).metrics["attainment"] or 0.0
 
     found = in_time("serve.clairvoyant")
-    bound = bound_of(requests(), models, fleet, Setup())
-    assert bound is not None
+    bound, _ = bound_of(requests(), models, fleet, Setup())
     assert found <= bound.attainment
     assert found >= max(map(in_time, ("serve.triton", "clipper", "nanily", "clockwork")))
     assert find("serve.clairvoyant").needs == "future"

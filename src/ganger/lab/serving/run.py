@@ -26,7 +26,8 @@ from ganger.lab.serving.watching import Watched, Watching
 from ganger.lab.serving.windows.capacity import capacity_of
 from ganger.lab.serving.windows.keeping import Kept
 from ganger.lab.serving.windows.thinning import Windowed
-from ganger.lab.serving.yardsticks.bound import COARSE, Bound, bounded
+from ganger.lab.serving.yardsticks.bound import COARSE, Bound
+from ganger.lab.serving.yardsticks.classes import ClassKey, bounded_by_class
 from ganger.lab.serving.yardsticks.future import Ahead, Columns, Future
 from ganger.lab.serving.yardsticks.rates import Rates, Talking
 from ganger.lab.serving.yardsticks.tokens import MANY
@@ -113,7 +114,7 @@ class ServingRun:
     needs: str = ""
     """`future`: it was told which requests would come, so it is a bound; else nothing."""
     classes: list[dict[str, Any]] = field(default_factory=list)
-    """Figures by model, tenant and SLO; none where each model has one class."""
+    """Figures by model, tenant and SLO."""
     watched: Watched | None = None
     dated: bool = True
     """Whether any request had a deadline."""
@@ -308,23 +309,26 @@ def _remarks(requests: Requests, source: Source, setup: Setup) -> list[str]:
 
 def bound_of(
     requests: Requests, models: Models, fleet: Fleet, setup: Setup, streams: int = 1,
-    count: int = MANY, *, divides: bool = False,
-) -> Bound:  # fmt: skip
+    count: int = MANY, *, divides: bool = False, classes: Collection[ClassKey] = (),
+) -> tuple[Bound, dict[ClassKey, Bound]]:  # fmt: skip
     """The most that any recipe can have in time that runs at most `streams` batches on a device at
-    once; `count`: how many requests there are, if that is known; `divides`: whether it may cut
-    requests that a batch could hold. Of a log that is so long that it
-    is run by windows, with time in coarser pieces. Raises BadInput, as `serve` would."""
+    once, and of each of the classes if it were alone; `count`: how many requests there are, if that
+    is known; `divides`: whether it may cut requests that a batch could hold. Of a log that is so
+    long that it is run by windows, with time in coarser pieces. Raises BadInput, as `serve`
+    would."""
     known = all_known(requests, models, fleet)
     families = families_of(models, known)
     rooms = rooms_of(models, [name for name, _ in fleet.devices])
     lanes, _ = fleet.lanes(None)
     for lane in lanes:
         lane.cache = rooms.get(lane.type, -1)
-    world = World(known, lanes, families=families, pipelines=pipelines_of(models))
+    world = World(known, lanes, families=families, pipelines=pipelines_of(models),
+                  tenants=requests.tenants.values)  # fmt: skip
     source = Source(requests, models, fleet, world, None, setup.slo, setup.faster)
     rates = Rates(known, fleet.devices, world.variants, streams, world.pipelines, divides=divides,
                   talking=Talking(rooms, count, setup.slo_ttft, setup.slo_tpot))  # fmt: skip
-    return bounded(source.chunks(), rates, coarse=bool(setup.windows) and count > COARSE)
+    return bounded_by_class(source.chunks(), rates, world, classes,
+                            coarse=bool(setup.windows) and count > COARSE)  # fmt: skip
 
 
 def all_known(requests: Requests, models: Models, fleet: Fleet, share: float = 1.0) -> list[Known]:

@@ -14,6 +14,7 @@ from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.hosting import ORACLE
 from ganger.lab.serving.run import Place, ServingRun, Setup, bound_of, serve
 from ganger.lab.serving.yardsticks.bound import Bound
+from ganger.lab.serving.yardsticks.classes import keys_of
 from ganger.recipes.registry import make_router
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.requests.columns import Requests
@@ -140,9 +141,22 @@ def compare_tasks(
     streams, divides = max(each.streams for each in can), any(each.divides for each in can)
     bounds: dict[Place, Bound] = {}
     for fleet, setup in dict.fromkeys((fleet, replace(setup, seed=0)) for fleet, setup in places):
-        bounds[Place(str(fleet), setup.faster, setup.slo)] = bound_of(
-            load(), models, fleet, setup, streams, count, divides=divides
+        place = Place(str(fleet), setup.faster, setup.slo)
+        here = [run.classes for run in (*runs, *oracle) if run.place == place]
+        classes = {key for rows in here for key in keys_of(rows)}
+        bounds[place], alone = bound_of(
+            load(),
+            models,
+            fleet,
+            setup,
+            streams,
+            count,
+            divides=divides,
+            classes=classes if len(classes) > 1 else (),
         )
+        for rows in here:
+            for key, row in zip(keys_of(rows), rows, strict=True):
+                row["attainment_bound"] = alone.get(key, bounds[place]).attainment
     return Comparison(runs, oracle, bounds, missing)
 
 
