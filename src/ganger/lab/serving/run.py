@@ -118,6 +118,8 @@ class ServingRun:
     watched: Watched | None = None
     dated: bool = True
     """Whether any request had a deadline."""
+    own_slo: bool = False
+    """Whether every request stated its deadline, so that the SLO of the set-up counted for none."""
     windows: dict[str, Any] | None = None
     """Which windows were run, and the table of those that were read; None without windows."""
 
@@ -188,7 +190,7 @@ def serve(
         drive(plane, setup.trouble.changes(fleet, setup.seed))
         plane.finish()
         if not tally.requests:
-            raise BadInput("there are no requests", where=requests.name, mend="give some")
+            raise BadInput("there are no requests", where=requests.file, mend="give some")
         if windowed is not None and kept is not None:
             windowed.complete(tally)
             kept.save(windowed)
@@ -207,7 +209,7 @@ def serve(
         _remarks(requests, source, setup), time.process_time() - began, tally.in_time(),
         "future" if router.can.foresees else "", tally.classes.rows(),
         None if watching is None else watching.found(tally.latencies, tally.requests),
-        source.dated, None if windowed is None else windowed.to_json(),
+        source.dated, not source.asks_slo, None if windowed is None else windowed.to_json(),
     )  # fmt: skip
 
 
@@ -301,10 +303,15 @@ def _windowed(
 
 
 def _remarks(requests: Requests, source: Source, setup: Setup) -> list[str]:
-    """Those of the reader, and that nothing can be late."""
+    """Those of the reader, that nothing can be late, and that the SLO counts for nothing."""
     late = source.dated or min(setup.slo_ttft, setup.slo_tpot) < NEVER
-    undated = "no request has a deadline: every answer counts as in time (give --slo)"
-    return requests.remarks.lines if late else [*requests.remarks.lines, undated]
+    found = list(requests.remarks.lines)
+    if not late:
+        found.append("no request has a deadline: every answer counts as in time (give --slo)")
+    if setup.slo < NEVER and not source.asks_slo:
+        found.append(f"every request states its deadline: the SLO of {format_duration(setup.slo)}"
+                     " that was given counts for none")  # fmt: skip
+    return found
 
 
 def bound_of(

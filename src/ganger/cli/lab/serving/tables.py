@@ -39,7 +39,9 @@ def show(found: Comparison, *, by_class: bool = False) -> None:
             ],
         )
     same = [
-        f"{name} {words[0]}" for name, words in columns.items() if name not in shown and words[0]
+        "SLO of each request" if name == "SLO" and found.runs[0].own_slo else f"{name} {words[0]}"
+        for name, words in columns.items()
+        if name not in shown and words[0]
     ]
     for line in _lines(found, groups, same):
         screen.print(escape(line), style="dim", soft_wrap=False)
