@@ -68,7 +68,7 @@ def runs(
 
 def bounds() -> dict[Place, Bound]:
     return {
-        Place(fleet, load): bound_of(requests(), models(), read_fleet(fleet), Setup(faster=load))
+        Place(fleet, load): bound_of(requests(), models(), read_fleet(fleet), Setup(faster=load))[0]
         for fleet in ("T4:2", "T4:3")
         for load in (0.5, 1.5)
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from itertools import combinations
 
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.serving.world import Known, Lane
+from ganger.core.serving.world import Known, Lane, World
 from ganger.lab.serving.yardsticks.bound import Bound, bounded
+from ganger.lab.serving.yardsticks.classes import ClassKey, bounded_by_class
 from ganger.lab.serving.yardsticks.rates import Rates
 from ganger.recipes.registry import make_router
 from serving.rig import CODES, MS, Asked, affine, columns, lanes, model, play, table
@@ -22,8 +24,11 @@ def bound(models: list[Known], count: int, asked: list[Asked], chunk: int = 10_0
     return bounded(chunks, Rates(models, [("gpu", count)], [(at,) for at in range(len(models))]))
 
 
-def optimum(models: list[Known], count: int, asked: list[Asked]) -> int:
-    """The most in time, by trying every batch on every lane that is free first."""
+def optimum(
+    models: list[Known], count: int, asked: list[Asked], counts: Callable[[Asked], bool] = bool
+) -> int:
+    """The most in time (of those that count), by trying every batch on every lane that is free
+    first."""
     rows = sorted(asked, key=lambda one: one.at)
 
     @cache
@@ -41,7 +46,7 @@ def optimum(models: list[Known], count: int, asked: list[Asked]) -> int:
                         ends <= round((rows[each].at + rows[each].within) * MS) for each in batch
                     ):
                         after = most(tuple(sorted((ends, *others))), left.difference(batch))
-                        found = max(found, size + after)
+                        found = max(found, sum(counts(rows[each]) for each in batch) + after)
         return found
 
     return most((0,) * count, frozenset(range(len(rows))))
@@ -111,6 +116,71 @@ def test_what_is_too_late_alone_counts_nothing_and_what_is_never_due_counts() ->
     assert bound(ONE, 1, [Asked(0, 0, 50, items=9)]).in_time == 1  # it may be cut
     assert bound(ONE, 1, [Asked(0)]).goodput_per_second is None
     assert bound(ONE, 1, [Asked(0), Asked(500)]).goodput_per_second == 4
+
+
+STEEP = [model("a", table(5, 6, 40)), model("b", table(3, 30))]
+"""Three inputs of the first take longer together than one after the other."""
+
+
+@pytest.mark.parametrize("recipe", ["dybatch(slice=1)", "dybatch(slice=2)", "serve.clairvoyant"])
+@given(
+    asked=st.lists(
+        st.builds(
+            Asked, st.integers(0, 20), st.integers(0, 1), st.integers(3, 45), st.integers(1, 7),
+            **CODES,
+        ),
+        min_size=1,
+        max_size=9,
+    ),
+    count=st.integers(1, 3),
+)  # fmt: skip
+def test_what_cuts_requests_does_not_exceed_it(recipe: str, asked: list[Asked], count: int) -> None:
+    router = make_router(recipe)
+    rates = Rates(STEEP, [("gpu", count)], [(0,), (1,)], divides=recipe.startswith("dybatch"))
+    seen = play(router, STEEP, lanes(count), asked)
+    rows = sorted(asked, key=lambda one: one.at)
+    in_time = sum(
+        outcome == "answered" and ended <= one.at + one.within
+        for one, outcome, ended in zip(rows, seen.outcomes, seen.ended, strict=True)
+    )
+    assert in_time <= bounded(iter([columns(rows)]), rates).in_time + 1e-6
+
+
+@given(
+    asked=st.lists(
+        st.builds(
+            Asked, st.integers(0, 15), st.integers(0, 1), st.sampled_from([6, 11, 19]),
+            st.just(1), tenant=st.integers(0, 1), input=st.just(-1), label=st.just(-1),
+            prompt=st.just(0), output=st.just(0),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    count=st.integers(1, 2),
+    chunk=st.integers(1, 8),
+)  # fmt: skip
+def test_of_a_class_no_more_can_be_in_time_than_if_it_were_alone(
+    asked: list[Asked], count: int, chunk: int
+) -> None:
+    """Against the best plan for the class beside the others, which may share its batches."""
+    rows = sorted(asked, key=lambda one: one.at)
+    world = World(TWO, lanes(count), tenants=("x", "y"))
+    keys = {ClassKey("ab"[one.model], "xy"[one.tenant], round(one.within * MS)) for one in rows}
+    wide = {ClassKey("ab"[one.model], None, None) for one in rows}
+    chunks = (columns(rows[at : at + chunk]) for at in range(0, len(rows), chunk))
+    rates = Rates(TWO, [("gpu", count)], [(0,), (1,)])
+    every, alone = bounded_by_class(chunks, rates, world, keys | wide)
+    assert every.in_time == pytest.approx(bound(TWO, count, rows).in_time)
+    for key, found in alone.items():
+
+        def counts(one: Asked, key: ClassKey = key) -> bool:
+            mine = ClassKey("ab"[one.model], "xy"[one.tenant], round(one.within * MS))
+            return key in (mine, ClassKey(mine.asked, None, None))
+
+        mine = [one for one in rows if counts(one)]
+        assert found.requests == len(mine)
+        assert found.in_time >= optimum(TWO, count, rows, counts) - 1e-6
+        assert found.in_time == pytest.approx(bound(TWO, count, mine).in_time)
 
 
 def test_batches_beside_each_other_do_more_than_one_alone() -> None:

@@ -204,7 +204,9 @@ def bound(asked: list[Asked], count: int, types: int = 1) -> Bound:
     return bounded(iter([columns(asked)]), Rates(MODELS, devices, variants, 1, BOTH))
 
 
-@pytest.mark.parametrize("recipe", ["serve.triton", "serve.no-batch", "nanily"])
+@pytest.mark.parametrize(
+    "recipe", ["serve.triton", "serve.no-batch", "nanily", "serve.clairvoyant"]
+)
 @given(asked=REQUESTS, seed=st.integers(0, 3))
 def test_no_recipe_exceeds_the_bound(recipe: str, asked: list[Asked], seed: int) -> None:
     seen = play(make_router(recipe), MODELS, lanes(2), asked, seed=seed, pipelines=BOTH)

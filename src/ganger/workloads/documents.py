@@ -43,6 +43,7 @@ def read_document(file: TextFile, form: str, into: type[T], *, docs: str) -> T:
 
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")
 _NOT_AMONG: Final = re.compile(r"Invalid enum value '(.*)'")
+_NO_LIST: Final = re.compile(r"Expected `array`, got `(?:str|int|float|bool)`")
 _NO_NUMBER: Final = re.compile(r"Expected `(?:float|int)\b.*`, got `str`")
 
 
@@ -51,6 +52,8 @@ def _advice(what: str, at: str, into: Any) -> str:
     there are; that a number goes without unit and quotes. Else nothing."""
     if _NO_NUMBER.match(what):
         return "give a number, without a unit and quotes; "
+    if _NO_LIST.match(what):
+        return "give a list, in square brackets; "
     unknown, other = _UNKNOWN.match(what), _NOT_AMONG.match(what)
     words = list[str]()
     for kind in _types_at(into, at):

@@ -97,11 +97,11 @@ def test_names_may_come_late(models: Models, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ("1,smal,", "r: there is no model 'smal' (did you mean 'small'?)"),
-        ("1,unheard,", "r: there is no model 'unheard' (add it to the models file)"),
+        ("1,smal,", "r.csv: request 2: there is no model 'smal' (did you mean 'small'?)"),
+        ("1,unheard,", "r.csv: request 2: there is no model 'unheard' (add it to the models file)"),
         (
             "1,large,1ms",
-            "r: request 2: model 'large' has 1 ms to answer, and no variant answers in"
+            "r.csv: request 2: model 'large' has 1 ms to answer, and no variant answers in"
             " less than 2 ms even alone (give a longer SLO)",
         ),
         ("1,alone,6999us", "request 2: model 'alone' has 7 ms"),

@@ -129,6 +129,7 @@ def test_services_beside_training_run_as_with_the_options(tmp_path: Path) -> Non
         ('duration = "3s"', "zipf = 1", "generate"),
         ('slo = "150ms"', 'slo = "0s"', "service 'bert': slo: nothing is answered in no time"),
         ('slo = ["80ms"]', 'slo = ["x"]', "slo: 'x'"),
+        ('slo = ["80ms"]', 'slo = "80ms"', "slo: Expected `array`, got `str` (give a list"),
         ('fleets = ["T4:1"]', "", "fleets: where are requests answered?"),
         ('fleets = ["T4:1"]', 'fleets = ["T4"]', "'T4' is not a part of a fleet"),
         ('"serve.triton"', '"fifo"', "fifo decides over jobs"),

@@ -18,7 +18,8 @@ POINTS: Final = 160
 """Most points of a curve; windows that follow each other are put together."""
 _MOST_CLASSES: Final = 24
 _CLASS_HEAD: Final = [
-    "Recipe", "Service", "Tenant", "SLO", "Requests", "In time", "Dropped", "p50", "p99",
+    "Recipe", "Service", "Tenant", "SLO", "Requests", "In time", "At most", "Dropped", "p50",
+    "p99",
 ]  # fmt: skip
 _COLUMNS: Final = (
     Column("requests", "Requests", "number"),
@@ -130,6 +131,8 @@ def _drops(group: Group, name: str) -> list[list[str]]:
 def _classes(group: Group, name: str) -> list[list[str]]:
     """By tenant and SLO, of the first seed; none where all requests are alike."""
     rows = sorted(_figures(group, name)[0].get("classes", []), key=lambda row: -row["requests"])
+    if len(rows) < 2:
+        return []
     return [
         [
             name,
@@ -137,6 +140,7 @@ def _classes(group: Group, name: str) -> list[list[str]]:
             "" if row["slo_seconds"] is None else latency(row["slo_seconds"]),
             f"{row['requests']:,}",
             per_cent(row["attainment"]),
+            "" if row["attainment_bound"] is None else per_cent(row["attainment_bound"]),
             f"{row['dropped']:,}",
             *(
                 latency(math.nan if (value := row[f"latency_{part}_seconds"]) is None else value)

@@ -268,6 +268,9 @@ def _classes(groups: Sequence[Group], colours: Mapping[str, int]) -> dict[str, A
     """By recipe and class of requests (model, tenant, SLO), those first that are asked for most; of
     the first seed. Only what tells classes apart has a column."""
     rows = [(group, row) for group in groups for row in group.runs[0].classes]
+    first = [row["model"] for row in groups[0].runs[0].classes]
+    if len(first) == len(set(first)):
+        return None
     words = {
         "Model": [row["model"] for _, row in rows],
         "Tenant": [row["tenant"] or "" for _, row in rows],
@@ -287,6 +290,7 @@ def _classes(groups: Sequence[Group], colours: Mapping[str, int]) -> dict[str, A
                 *(words[name][at] for name in shown),
                 f"{row['requests']:,}",
                 per_cent(row["attainment"]),
+                "" if row["attainment_bound"] is None else per_cent(row["attainment_bound"]),
                 f"{row['dropped']:,}",
                 *(latency(math.nan if row[key] is None else row[key]) for key in times),
             ]
@@ -299,7 +303,7 @@ def _classes(groups: Sequence[Group], colours: Mapping[str, int]) -> dict[str, A
                 }
             )
     titles = ["p50", "p99", "First token p99"][: len(times)]
-    head = ["Recipe", *shown, "Requests", "In time", "Dropped", *titles]
+    head = ["Recipe", *shown, "Requests", "In time", "At most", "Dropped", *titles]
     return table(head, 1 + len(shown), body)
 
 

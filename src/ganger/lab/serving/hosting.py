@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.tokens import rooms_of
 from ganger.lab.serving.watching import Watched, Watching
-from ganger.lab.serving.yardsticks.bound import Bound, bounded
+from ganger.lab.serving.yardsticks.bound import Bound
+from ganger.lab.serving.yardsticks.classes import ClassKey, bounded_by_class, keys_of
 from ganger.lab.serving.yardsticks.future import Columns
 from ganger.lab.serving.yardsticks.rates import Rates, Talking
 from ganger.recipes.registry import make_router
@@ -99,7 +100,7 @@ class Served:
     ) -> None:  # fmt: skip
         self._tallies: dict[str, Tally] = {}
         self._watchings: dict[str, Watching] = {}
-        self._bounds: dict[str, Bound] = {}
+        self._bounds: dict[str, _Bounds] = {}
         self._foreseen: dict[str, Tally | str] = {}
         """By service, what a router that knows the future did; or why there is none."""
         declared = trace.declared
@@ -159,20 +160,17 @@ class Served:
             plane.watch(self._watchings[name])
         beside = None
         if traffic.yardsticks:
-            self._bounds[name] = made.bound(held, begins)
+            self._bounds[name] = _Bounds(made, held, begins, router.can.divides)
             if not router.can.foresees:
-                beside = self._beside(name, made, router)
+                beside = self._beside(name, made)
         predicted = made.models.models[model].predicted
         says = None if predicted is None else predicted.tolist()
         return Requested(plane, made.known[0].load, says, beside)
 
-    def _beside(self, name: str, made: _Made, router: Router) -> Plane | None:
+    def _beside(self, name: str, made: _Made) -> Plane | None:
         """The same under a router that knows the future, where there can be one."""
         oracle = make_router(ORACLE)
         try:
-            if router.can.divides:  # it may take what others cannot
-                for _ in made.source(made.world(), oracle).chunks():
-                    pass
             plane, self._foreseen[name] = made.plane(oracle)
         except BadInput as error:
             self._foreseen[name] = error.what
@@ -186,19 +184,18 @@ class Served:
 
     def _figures(self, name: str, tally: Tally) -> dict[str, Any]:
         up = self.host.total_up(self._jobs[name])
-        bound, foreseen = self._bounds.get(name), self._foreseen.get(name)
+        foreseen, classes = self._foreseen.get(name), tally.classes.rows()
+        own = _metrics(tally, up)
         figures: dict[str, Any] = {
-            **tally.metrics(0),
-            "utilisation": min(sum(tally.busy) / up, 1.0) if up else None,
-            "dropped_by_reason": dict(tally.dropped),
-            "classes": tally.classes.rows(),
-        }
-        if bound is not None:
+            **own, "dropped_by_reason": dict(tally.dropped), "classes": classes,
+        }  # fmt: skip
+        if name in self._bounds:
+            bound = self._bounds[name].found(classes)
             figures["attainment_bound"] = bound.attainment
             figures["goodput_bound_per_second"] = bound.goodput_per_second
-        if isinstance(foreseen, Tally):
-            busy = min(sum(foreseen.busy) / up, 1.0) if up else None
-            figures["clairvoyant"] = {**foreseen.metrics(0), "utilisation": busy, "needs": "future"}
+        if isinstance(foreseen, Tally):  # whoever knows the future can do what the router does
+            best = max((_metrics(foreseen, up), own), key=lambda some: some["attainment"] or 0.0)
+            figures["clairvoyant"] = {**best, "needs": "future"}
         elif foreseen is not None:
             figures["clairvoyant_missing"] = foreseen
         return figures
@@ -262,20 +259,55 @@ class _Made:
         physics = Physics(self.known, noise=self._traffic.noise, seed=self._seed)
         return Plane(world, router, physics, chunks, [tally]), tally
 
-    def bound(self, held: Mapping[str, int], begins: int) -> Bound:
+    def bound(
+        self, held: Mapping[str, int], begins: int, classes: Collection[ClassKey], *, divides: bool
+    ) -> tuple[Bound, dict[ClassKey, Bound]]:
         """The most that can be in time with as many replicas as there may be from the submission
-        of the service on (`begins`), each once it has loaded; on so many places of each type."""
+        of the service on (`begins`), each once it has loaded; on so many places of each type; and
+        of each class if it were alone. `divides`: whether requests may be cut that a batch could
+        hold."""
         counts = [(type_, min(count, self._lanes)) for type_, count in held.items()]
         rooms = rooms_of(self.models, list(held)) if self._share == 1 else {}
         at_once = min(self._lanes, sum(count for _, count in counts))
         rates = Rates(
-            self.known, counts, [(0,)], share=self._share, at_once=at_once, talking=Talking(rooms)
+            self.known,
+            counts,
+            [(0,)],
+            share=self._share,
+            at_once=at_once,
+            divides=divides,
+            talking=Talking(rooms),
         )
         world = self.world()
         for lane in world.lanes:
             lane.cache = rooms.get(lane.type, -1)
         chunks = self.source(world, None).chunks()
-        return bounded(chunks, rates, begins=begins + self.known[0].load)
+        begins += self.known[0].load
+        return bounded_by_class(chunks, rates, world, classes, begins=begins)
+
+
+class _Bounds(NamedTuple):
+    """What the bound of a service is found from, once the classes of its requests are known."""
+
+    made: _Made
+    held: Mapping[str, int]
+    begins: int
+    divides: bool
+
+    def found(self, classes: Sequence[dict[str, Any]]) -> Bound:
+        """The bound; that of each class is written into its row."""
+        keys = keys_of(classes)
+        some = keys if len(keys) > 1 else ()
+        bound, alone = self.made.bound(self.held, self.begins, some, divides=self.divides)
+        for key, row in zip(keys, classes, strict=True):
+            row["attainment_bound"] = alone.get(key, bound).attainment
+        return bound
+
+
+def _metrics(tally: Tally, up: int) -> dict[str, Any]:
+    """Figures of a service whose lanes were up for so many microseconds in all."""
+    busy = min(sum(tally.busy) / up, 1.0) if up else None
+    return {**tally.metrics(0), "utilisation": busy}
 
 
 def places_of(shape: Shape, nodes: Nodes) -> dict[str, int]:

@@ -26,7 +26,8 @@ from ganger.lab.serving.watching import Watched, Watching
 from ganger.lab.serving.windows.capacity import capacity_of
 from ganger.lab.serving.windows.keeping import Kept
 from ganger.lab.serving.windows.thinning import Windowed
-from ganger.lab.serving.yardsticks.bound import COARSE, Bound, bounded
+from ganger.lab.serving.yardsticks.bound import COARSE, Bound
+from ganger.lab.serving.yardsticks.classes import ClassKey, bounded_by_class
 from ganger.lab.serving.yardsticks.future import Ahead, Columns, Future
 from ganger.lab.serving.yardsticks.rates import Rates, Talking
 from ganger.lab.serving.yardsticks.tokens import MANY
@@ -113,10 +114,12 @@ class ServingRun:
     needs: str = ""
     """`future`: it was told which requests would come, so it is a bound; else nothing."""
     classes: list[dict[str, Any]] = field(default_factory=list)
-    """Figures by model, tenant and SLO; none where each model has one class."""
+    """Figures by model, tenant and SLO."""
     watched: Watched | None = None
     dated: bool = True
     """Whether any request had a deadline."""
+    own_slo: bool = False
+    """Whether every request stated its deadline, so that the SLO of the set-up counted for none."""
     windows: dict[str, Any] | None = None
     """Which windows were run, and the table of those that were read; None without windows."""
 
@@ -187,7 +190,7 @@ def serve(
         drive(plane, setup.trouble.changes(fleet, setup.seed))
         plane.finish()
         if not tally.requests:
-            raise BadInput("there are no requests", where=requests.name, mend="give some")
+            raise BadInput("there are no requests", where=requests.file, mend="give some")
         if windowed is not None and kept is not None:
             windowed.complete(tally)
             kept.save(windowed)
@@ -206,7 +209,7 @@ def serve(
         _remarks(requests, source, setup), time.process_time() - began, tally.in_time(),
         "future" if router.can.foresees else "", tally.classes.rows(),
         None if watching is None else watching.found(tally.latencies, tally.requests),
-        source.dated, None if windowed is None else windowed.to_json(),
+        source.dated, not source.asks_slo, None if windowed is None else windowed.to_json(),
     )  # fmt: skip
 
 
@@ -300,30 +303,39 @@ def _windowed(
 
 
 def _remarks(requests: Requests, source: Source, setup: Setup) -> list[str]:
-    """Those of the reader, and that nothing can be late."""
+    """Those of the reader, that nothing can be late, and that the SLO counts for nothing."""
     late = source.dated or min(setup.slo_ttft, setup.slo_tpot) < NEVER
-    undated = "no request has a deadline: every answer counts as in time (give --slo)"
-    return requests.remarks.lines if late else [*requests.remarks.lines, undated]
+    found = list(requests.remarks.lines)
+    if not late:
+        found.append("no request has a deadline: every answer counts as in time (give --slo)")
+    if setup.slo < NEVER and not source.asks_slo:
+        found.append(f"every request states its deadline: the SLO of {format_duration(setup.slo)}"
+                     " that was given counts for none")  # fmt: skip
+    return found
 
 
 def bound_of(
     requests: Requests, models: Models, fleet: Fleet, setup: Setup, streams: int = 1,
-    count: int = MANY,
-) -> Bound:  # fmt: skip
+    count: int = MANY, *, divides: bool = False, classes: Collection[ClassKey] = (),
+) -> tuple[Bound, dict[ClassKey, Bound]]:  # fmt: skip
     """The most that any recipe can have in time that runs at most `streams` batches on a device at
-    once; `count`: how many requests there are, if that is known. Of a log that is so long that it
-    is run by windows, with time in coarser pieces. Raises BadInput, as `serve` would."""
+    once, and of each of the classes if it were alone; `count`: how many requests there are, if that
+    is known; `divides`: whether it may cut requests that a batch could hold. Of a log that is so
+    long that it is run by windows, with time in coarser pieces. Raises BadInput, as `serve`
+    would."""
     known = all_known(requests, models, fleet)
     families = families_of(models, known)
     rooms = rooms_of(models, [name for name, _ in fleet.devices])
     lanes, _ = fleet.lanes(None)
     for lane in lanes:
         lane.cache = rooms.get(lane.type, -1)
-    world = World(known, lanes, families=families, pipelines=pipelines_of(models))
+    world = World(known, lanes, families=families, pipelines=pipelines_of(models),
+                  tenants=requests.tenants.values)  # fmt: skip
     source = Source(requests, models, fleet, world, None, setup.slo, setup.faster)
-    rates = Rates(known, fleet.devices, world.variants, streams, world.pipelines,
+    rates = Rates(known, fleet.devices, world.variants, streams, world.pipelines, divides=divides,
                   talking=Talking(rooms, count, setup.slo_ttft, setup.slo_tpot))  # fmt: skip
-    return bounded(source.chunks(), rates, coarse=bool(setup.windows) and count > COARSE)
+    return bounded_by_class(source.chunks(), rates, world, classes,
+                            coarse=bool(setup.windows) and count > COARSE)  # fmt: skip
 
 
 def all_known(requests: Requests, models: Models, fleet: Fleet, share: float = 1.0) -> list[Known]:

@@ -57,6 +57,16 @@ class Tried:
     high: float
     p99_seconds: float | None
 
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "fleet": str(self.fleet),
+            "attainment": self.attainment,
+            "attainment_low": self.low,
+            "attainment_high": self.high,
+            "latency_p99_seconds": self.p99_seconds,
+        }
+
 
 @dataclass
 class Found:
@@ -100,17 +110,7 @@ class Advice:
             row["cost"] = found.cost if found.best is not None else None
             for name in ("best", "below", "nearest"):
                 tried: Tried | None = getattr(found, name)
-                row[name] = (
-                    None
-                    if tried is None
-                    else {
-                        "fleet": str(tried.fleet),
-                        "attainment": tried.attainment,
-                        "attainment_low": tried.low,
-                        "attainment_high": tried.high,
-                        "latency_p99_seconds": tried.p99_seconds,
-                    }
-                )
+                row[name] = tried and tried.to_json()
             rows.append(row)
         best = self.best
         return {
@@ -174,7 +174,7 @@ def size(
     More devices are taken to help; of each fleet that is named, the next smaller was run as well.
     Raises BadInput.
     """
-    searches = [_Search(recipe, sizes, target, prices) for recipe in recipes for sizes in ranges]
+    searches = [Search(recipe, sizes, target, prices) for recipe in recipes for sizes in ranges]
     runs = requests = 0
     remarks: list[str] = []
     while True:
@@ -202,7 +202,7 @@ def size(
                     where="--slo",
                     mend="write like 100ms",
                 )
-            search.hear(_tried(search.found.recipe, fleet, good))
+            search.hear(tried_on(search.found.recipe, fleet, good))
         progress(sum(search.share for search in searches) / len(searches))
     progress(1.0)
     found = sorted((search.found for search in searches), key=_order)
@@ -219,7 +219,7 @@ def _order(found: Found) -> tuple[Any, ...]:
     return 1, 0.0 if nearest is None else -nearest.attainment, 0.0, found.recipe
 
 
-class _Search:
+class Search:
     """Bisects the last type for every mix of the others. `fleet`: what it wants to know next."""
 
     def __init__(
@@ -298,7 +298,7 @@ def _some(names: Sequence[str], counts: Sequence[int]) -> list[tuple[str, int]]:
     return [(name, count) for name, count in zip(names, counts, strict=True) if count]
 
 
-def _tried(recipe: str, fleet: Fleet, runs: Sequence[ServingRun]) -> Tried:
+def tried_on(recipe: str, fleet: Fleet, runs: Sequence[ServingRun]) -> Tried:
     """Figures over seeds. The interval: of the means of parts of the log that follow each other,
     each averaged over the seeds first."""
     values = [run.metrics["attainment"] or 0.0 for run in runs]

@@ -54,9 +54,10 @@ class Source:
         )  # fmt: skip
         """By what is asked for: of a family, what every variant can take; of a pipeline, what is
         not too many tasks."""
-        self._lengths = Lengths(world, requests.name)
+        self._lengths = Lengths(world, requests.row)
         self._labels = [self._labels_of(those) for those in world.variants]
-        self._codes, self.dated = np.zeros(0, np.int64), False
+        self._codes, self.dated, self.asks_slo = np.zeros(0, np.int64), False, False
+        """`dated`: whether any request has a deadline; `asks_slo`: whether any states none."""
 
     def _labels_of(self, variants: Sequence[int]) -> NDArray[np.int64] | None:
         """The true classes of the inputs that one of these models was recorded on."""
@@ -77,13 +78,15 @@ class Source:
         self._codes = np.concatenate((self._codes, np.full(new, -1, np.int64)))
         for code in np.unique(chunk.model).tolist():
             if self._codes[code] < 0:
-                self._codes[code] = self._of(names[code])
+                row = before + int((chunk.model == code).argmax())
+                self._codes[code] = self._of(names[code], self._requests.row(row))
         model = self._codes[chunk.model]
         faster = self._faster
         arrival = chunk.arrival if faster == 1 else np.rint(chunk.arrival / faster).astype(np.int64)
         due = np.full(len(chunk), NEVER) if chunk.deadline is None else chunk.deadline
         given = np.where(due < NEVER, due - chunk.arrival, self._slo)
         self.dated = self.dated or bool((given < NEVER).any())
+        self.asks_slo = self.asks_slo or bool((due >= NEVER).any())
         due = np.where(given < NEVER, arrival + np.minimum(given, NEVER - 1), NEVER)
         columns: dict[str, Sequence[int]] = {
             "arrival": _machine(arrival), "model": _machine(model),
@@ -112,24 +115,25 @@ class Source:
                 found[here] = labels[inputs[here] % len(labels)]
         return found.tolist()
 
-    def _of(self, name: str) -> int:
-        """The place of a model. Raises BadInput for what is none, or runs nowhere here."""
+    def _of(self, name: str, where: str) -> int:
+        """The place of a model that is asked for there. Raises BadInput for what is none, or runs
+        nowhere here."""
         at = self._code.get(name)
         if at is None:
             if self._router is not None and name in self._models.pipelines:
                 raise BadInput(
                     f"{name!r} is a pipeline, and {self._router.name} does not run pipelines",
-                    where=self._requests.name,
+                    where=where,
                     mend="use a recipe that does, such as nexus, or let requests name a model",
                 )  # fmt: skip
             if self._router is not None and not self._router.can.chooses:
                 raise BadInput(
                     f"{name!r} is a family of models, and {self._router.name} does not choose"
-                    " among models", where=self._requests.name,
+                    " among models", where=where,
                     mend="use a recipe that does, such as clipper, or let requests name a model",
                 )  # fmt: skip
             raise BadInput(f"no model of the family {name!r} was measured on {self._fleet}",
-                           where=self._requests.name,
+                           where=where,
                            mend="add a latency there to the models file")  # fmt: skip
         if not self._largest[at]:
             if name in self._models.pipelines:
@@ -137,7 +141,7 @@ class Source:
             model = self._models.models.get(name)
             lanes = [lane_of(each) for each in model.tokens] if model is not None else []
             raise BadInput(f"model {name!r} was not measured on {self._fleet}",
-                           where=self._requests.name,
+                           where=where,
                            mend=f"use lanes of {' or '.join(lanes)}, as in {lanes[0]}:4" if lanes
                            else "add its latency there to the models file")  # fmt: skip
         return at
@@ -164,7 +168,7 @@ class Source:
                     why = f"the stages of {name!r} then have more than {_TASKS:,}"
             raise BadInput(
                 f"it brings {int(items[row])} inputs, and {why}",
-                where=f"{self._requests.name}: request {before + row + 1}",
+                where=self._requests.row(before + row),
                 mend="measure larger batches, or split the request",
             )  # fmt: skip
 

@@ -179,10 +179,9 @@ class Classes:
         self._found = merged
 
     def rows(self) -> list[dict[str, Any]]:
-        """One for each class, where some model has several; none else."""
-        models = {model for model, *_ in self._found}
-        if len(self._found) == len(models):
-            return []
+        """One for each class. `tenant`: None where those of all are put together; `slo_seconds`:
+        None without a deadline, and where those with any are put together; `attainment_bound`: None
+        until somebody finds it."""
         found = []
         for (model, tenant, slo), each in sorted(self._found.items()):
             row: dict[str, Any] = {
@@ -191,6 +190,7 @@ class Classes:
                 "slo_seconds": slo / SECOND if 0 <= slo < NEVER else None,
                 "requests": each.requests,
                 "attainment": each.in_time / each.requests,
+                "attainment_bound": None,
                 "dropped": each.dropped,
             }
             for name in ("latency", "ttft", "tpot"):

@@ -14,6 +14,7 @@ from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.hosting import ORACLE
 from ganger.lab.serving.run import Place, ServingRun, Setup, bound_of, serve
 from ganger.lab.serving.yardsticks.bound import Bound
+from ganger.lab.serving.yardsticks.classes import keys_of
 from ganger.recipes.registry import make_router
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.requests.columns import Requests
@@ -66,6 +67,8 @@ SPEAKING: Final = (
     ORACLE, f"{ORACLE}(order=deadline)", f"{ORACLE}(size=32)", f"{ORACLE}(order=deadline,size=32)",
 )  # fmt: skip
 """What it tries of token models, to take what turns out best."""
+STAGED: Final = (ORACLE, f"{ORACLE}(full=100)")
+"""The same of pipelines: that, and the earliest deadline first throughout."""
 FORESEEN: Final = 1_000_000
 """Beside runs by windows it is run by windows too where there are more requests."""
 
@@ -120,11 +123,10 @@ def compare_tasks(
     oracle: list[ServingRun] = []
     missing: list[str] = []
     if more:
-        speaks = any(run.metrics["output_tokens"] is not None for run in runs)
         plans = [
             Task(recipe, fleet, _foreseen(setup, count))
             for fleet, setup in places
-            for recipe in (SPEAKING if speaks else (ORACLE,))
+            for recipe in _plans(runs, models)
         ]
         found = try_tasks(
             load,
@@ -135,13 +137,34 @@ def compare_tasks(
         )
         oracle, missing = _best(found, len(plans) // len(places))
         oracle = [_not_below(best, runs) for best in oracle]
-    streams = max(make_router(task.recipe).can.streams for task in tasks)
+    can = [make_router(task.recipe).can for task in tasks]
+    streams, divides = max(each.streams for each in can), any(each.divides for each in can)
     bounds: dict[Place, Bound] = {}
     for fleet, setup in dict.fromkeys((fleet, replace(setup, seed=0)) for fleet, setup in places):
-        bounds[Place(str(fleet), setup.faster, setup.slo)] = bound_of(
-            load(), models, fleet, setup, streams, count
+        place = Place(str(fleet), setup.faster, setup.slo)
+        here = [run.classes for run in (*runs, *oracle) if run.place == place]
+        classes = {key for rows in here for key in keys_of(rows)}
+        bounds[place], alone = bound_of(
+            load(),
+            models,
+            fleet,
+            setup,
+            streams,
+            count,
+            divides=divides,
+            classes=classes if len(classes) > 1 else (),
         )
+        for rows in here:
+            for key, row in zip(keys_of(rows), rows, strict=True):
+                row["attainment_bound"] = alone.get(key, bounds[place]).attainment
     return Comparison(runs, oracle, bounds, missing)
+
+
+def _plans(runs: Sequence[ServingRun], models: Models) -> Sequence[str]:
+    """What a router that knows the future tries of these requests."""
+    if any(run.metrics["output_tokens"] is not None for run in runs):
+        return SPEAKING
+    return STAGED if any(row["model"] in models.pipelines for row in runs[0].models) else (ORACLE,)
 
 
 def _foreseen(setup: Setup, count: int) -> Setup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -146,8 +146,8 @@ def rooms_of(models: Models, types: Sequence[str]) -> dict[str, int]:
 class Lengths:
     """Checks the lengths of requests to token models, and makes columns for the plane of them."""
 
-    def __init__(self, world: World, name: str) -> None:
-        self._name = name
+    def __init__(self, world: World, row: Callable[[int], str]) -> None:
+        self._row = row
         self.speaks = np.array(
             [any(world.models[model].tokens for model in those) for those in world.variants],
             np.bool_,
@@ -205,7 +205,7 @@ class Lengths:
         return {"prompt": prompt.tolist(), "output": puts.tolist()}
 
     def _wrong(self, row: int, what: str, mend: str) -> None:
-        raise BadInput(what, where=f"{self._name}: request {row + 1}", mend=mend)
+        raise BadInput(what, where=self._row(row), mend=mend)
 
 
 def _least(models: Sequence[Known], lanes: Sequence[Lane], those: Sequence[int]) -> int:

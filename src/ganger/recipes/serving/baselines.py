@@ -133,11 +133,14 @@ def clairvoyant(full: Positive = 2.0, order: Order = Order.LEAST, size: Count = 
     While lanes have time left until the deadlines of what waits, the earliest deadline goes first,
     with all that wait and can be in time. From a load of `full` on, the batch is run that serves
     most requests per time: it may wait for requests that are about to come, and gives up those that
-    would keep it small. Where there are token models, steps are put together as in continuous
-    batching, of up to `size` sequences, those first that are due first or take least (`order`); and
-    what could not be in time even alone, with the output that it will have, is given up. Where not
-    all models fit in memory, what waits goes at once, and the model that is asked for latest goes
-    for one that is missing. It is a plan that can be carried out, not the best one.
+    would keep it small. A request that is larger than any batch is cut into the fewest equal parts
+    with which it could be in time, and a stage of a pipeline may take all the time that those
+    behind it do not need; each counts as the part that it is of what its request still needs. What
+    could not be in time even alone is given up. Where there are token models, steps are put
+    together as in continuous batching, of up to `size` sequences, those first that are due first or
+    take least (`order`); and what could not be in time with the output that it will have is given
+    up. Where not all models fit in memory, what waits goes at once, and the model that is asked for
+    latest goes for one that is missing. It is a plan that can be carried out, not the best one.
     """
     return Clairvoyant(
         full,

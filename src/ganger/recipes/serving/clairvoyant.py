@@ -4,17 +4,20 @@ there is to gain. It is a good plan, not the best: that is between it and the bo
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
+from ganger.core.errors import BadInput
 from ganger.core.serving.router import Abilities, Router
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, News, Part, Wait
-from ganger.core.serving.world import Lane, Latencies, World
+from ganger.core.serving.world import Lane, Latencies, Task, World
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.serving.continuous import Memory as Lines
+from ganger.mechanisms.serving.pipeline import LATE, Staged, Staging, expected
 from ganger.recipes.serving.foreseen_steps import ForeseenSteps
 
 _HORIZON: Final = SECOND
@@ -22,24 +25,30 @@ _HORIZON: Final = SECOND
 _SKIPS: Final = (0, 1, 2, 4, 8, 16, 32, 64, 128)
 _FAR: Final = 10 * SECOND
 """It is told at least what comes until then."""
-FORESEES: Final = Abilities(foresees=True, ahead=_FAR, chooses=True, loads=True)
-_LATE: Final = "it could not be answered in time"
+FORESEES: Final = Abilities(
+    foresees=True, ahead=_FAR, chooses=True, loads=True, pipelines=True, divides=True
+)
+_STAGING: Final = Staging(drops=True)
 
 
 class Memory(Struct):
-    """What waits: by model, (deadline, row) in order; and how many requests of it have come."""
+    """What waits: by what is asked for, (deadline, row or task) in order, and how many requests of
+    it have come; the pipelines under way; by request that was cut, its parts that are open."""
 
     waiting: list[list[tuple[int, int]]]
     came: list[int]
+    staged: Staged
+    cut: dict[int, int] = {}
 
 
 class Plan(NamedTuple):
-    """A batch that could be run `by` a model, of requests for `model`: `size` of what is there by
-    `begins`, after `skips` that are given up; `ends`: by what is predicted."""
+    """A batch that could be run `by` a model, of what waits for `model`: `size` of `able`, what is
+    there by `begins`, after `skips` that are given up; `ends`: by what is predicted."""
 
     worth: tuple[float, ...]
     model: int
     by: int
+    able: Sequence[tuple[int, int]]
     skips: int
     size: int
     begins: int
@@ -84,7 +93,8 @@ class Clairvoyant:
             return self.loading.begin(world)
         if any(known.tokens for known in world.models):
             return self.steps.begin(world)
-        return Memory([[] for _ in world.variants], [0] * len(world.variants))
+        count = len(world.variants)
+        return Memory([[] for _ in range(count)], [0] * count, _STAGING.begin(world))
 
     def _other(self, world: World) -> Router | None:
         """What decides instead of this."""
@@ -93,17 +103,39 @@ class Clairvoyant:
         return self.steps if isinstance(world.memory, Lines) else None
 
     def arrive(self, world: World, rows: range) -> None:
-        """Each waits by its deadline."""
+        """Each waits by its deadline; one that is larger than any batch in parts."""
         other = self._other(world)
         if other is not None:
+            _refuse_others(world, rows, pipelines=other.can.pipelines)
             other.arrive(world, rows)
             return
         memory: Memory = world.memory
         requests = world.requests
         for row in rows:
-            model = requests.model[row - requests.base]
-            insort(memory.waiting[model], (requests.deadline[row - requests.base], row))
-            memory.came[model] += 1
+            at = row - requests.base
+            asked = requests.model[at]
+            memory.came[asked] += 1
+            if asked >= world.first_pipeline:
+                _wait(world, memory, _STAGING.arrive(world, memory.staged, row))
+                continue
+            sizes = [1]
+            if not requests.each_one_item:
+                sizes = _cut(
+                    world, asked, requests.items[at], requests.deadline[at] - requests.arrival[at]
+                )
+            if len(sizes) == 1:
+                insort(memory.waiting[asked], (requests.deadline[at], row))
+                continue
+            memory.cut[row] = len(sizes)
+            arrival, due = requests.arrival[at], requests.deadline[at]
+            _wait(
+                world,
+                memory,
+                [
+                    world.add_task(Task(row, asked, size, arrival=arrival, deadline=due))
+                    for size in sizes
+                ],
+            )
 
     def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
         """The best plan for each lane; one that begins later is waited for."""
@@ -113,37 +145,23 @@ class Clairvoyant:
         memory: Memory = world.memory
         orders: list[Do] = []
         wake = NEVER
+        _drop(world, memory)
         for lane in idle:
-            self._drop(world, memory, lane)
             plan = self._best(world, memory, lane)
             if plan is None:
                 continue
             if plan.begins > world.now:
                 wake = min(wake, plan.begins)
                 continue
-            these = slice(plan.skips, plan.skips + plan.size)
-            some = memory.waiting[plan.model][these]
-            del memory.waiting[plan.model][these]
+            some = plan.able[plan.skips : plan.skips + plan.size]
+            for entry in some:
+                del memory.waiting[plan.model][bisect_left(memory.waiting[plan.model], entry)]
             rows = [row for _, row in some]
             part = Part(plan.by, rows, world.count_items(rows))
             orders.append(Batch(lane.number, (part,), "the best that is to come"))
         if wake < NEVER:
             orders.append(Wait(wake, 1 << 30))
         return orders
-
-    def _drop(self, world: World, memory: Memory, lane: Lane) -> None:
-        """Give up what could not be in time even alone, on any lane that is up."""
-        for model, waiting in enumerate(memory.waiting):
-            if not waiting or quickest(world, model, lane) is None:
-                continue
-            alone = [
-                quick[1].mean[1]
-                for each in world.lanes
-                if not each.down and (quick := quickest(world, model, each)) is not None
-            ]
-            late = bisect_left(waiting, (world.now + min(alone), -1))
-            world.refuse([row for _, row in waiting[:late]], _LATE)
-            del waiting[:late]
 
     def _best(self, world: World, memory: Memory, lane: Lane) -> Plan | None:
         here = [
@@ -162,14 +180,19 @@ class Clairvoyant:
     def _load(self, world: World, memory: Memory, lane: Lane, horizon: int) -> float:
         """The work that waits and comes until then, with the best batches, of what lanes can do."""
         work = 0.0
+        least = [0.0] * len(world.variants)
         for model, waiting in enumerate(memory.waiting):
             quick = quickest(world, model, lane)
             if quick is None:
                 continue
             mean = quick[1].mean
-            least = min(mean[n] / n for n in range(1, len(mean)))
+            least[model] = min(mean[n] / n for n in range(1, len(mean)))
             coming = world.future.count(model, world.now + 1, world.now + horizon)
-            work += least * (len(waiting) + coming)
+            work += least[model] * (len(waiting) + coming)
+        for model, pipeline in enumerate(world.pipelines, world.first_pipeline):
+            coming = world.future.count(model, world.now + 1, world.now + horizon)
+            both = zip(pipeline.stages, expected(pipeline), strict=True)
+            work += coming * sum(least[stage.model] * count for stage, count in both)
         up = sum(not each.down and not each.copies for each in world.lanes)
         return work / (horizon * up)
 
@@ -181,28 +204,38 @@ class Clairvoyant:
         assert quick is not None, "a lane that serves a model has its latencies"
         by, known = quick
         waiting, now = memory.waiting[model], world.now
+        if not world.requests.each_one_item:
+            waiting = [each for each in waiting if world.count_items(each[1:]) <= known.largest]
         there = [now] * len(waiting)
         later = self._coming(world, memory, model, known.largest) if full else []
         sizes = self._items(world, waiting, later)
-        found = []
+        found, tasks = [], bool(world.tasks)
         for skips in _SKIPS if full else (0,):
             if skips >= len(waiting):
                 break
-            due, items, begins = waiting[skips][0], 0, now
+            due, items, begins, value = waiting[skips][0], 0, now, 0.0
+            limit = NEVER if tasks else due
             best: Plan | None = None
             for count, (at, each) in enumerate(
                 zip([*there[skips:], *later], sizes[skips:], strict=False), 1
             ):
                 items, begins = items + each, max(begins, at)
-                if items > known.largest or begins + known.p99[items] > due:
+                if tasks and skips + count <= len(waiting):
+                    number = waiting[skips + count - 1][1]
+                    limit = min(limit, _latest(world, memory, number))
+                    value += _worth(world, memory, number)
+                else:
+                    value += 1
+                if items > known.largest or begins + known.p99[items] > limit:
                     break
                 ends = begins + known.mean[items]
-                worth = (count / (ends - now),) if full else (-due + known.mean[1], count)
-                plan = Plan(worth, model, by, skips, count, begins, ends)
+                worth = (value / (ends - now),) if full else (-due + known.mean[1], count)
+                plan = Plan(worth, model, by, waiting, skips, count, begins, ends)
                 best = plan if best is None or plan.worth >= best.worth else best
             if best is None and not skips:  # alone, it may still be in time
-                worth = (1 / known.mean[sizes[0]],) if full else (-due + known.mean[1], 1)
-                best = Plan(worth, model, by, 0, 1, now, now + known.mean[sizes[0]])
+                first = _worth(world, memory, waiting[0][1])
+                worth = (first / known.mean[sizes[0]],) if full else (-due + known.mean[1], 1)
+                best = Plan(worth, model, by, waiting, 0, 1, now, now + known.mean[sizes[0]])
             if best is not None:
                 found.append(best)
         return found
@@ -216,13 +249,12 @@ class Clairvoyant:
         self, world: World, waiting: Sequence[tuple[int, int]], later: Sequence[int]
     ) -> list[int]:
         """The inputs of what waits; of what comes, one each."""
-        requests = world.requests
-        if requests.each_one_item:
+        if world.requests.each_one_item:
             return [1] * (len(waiting) + len(later))
-        return [*(requests.items[row - requests.base] for _, row in waiting), *([1] * len(later))]
+        return [*(world.count_items((number,)) for _, number in waiting), *([1] * len(later))]
 
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
-        """Answer; what failed waits again."""
+        """Answer, and begin what can begin by that; what failed waits again."""
         other = self._other(world)
         if other is not None:
             return other.ended(world, done)
@@ -230,15 +262,149 @@ class Clairvoyant:
         assert isinstance(order, Batch), "it loads nothing"
         memory: Memory = world.memory
         part = order.parts[0]
-        if done.outcome == OK:
-            world.answer(part.tasks, part.model)
+        if done.outcome != OK:
+            _wait(world, memory, part.tasks)
             return ()
-        for row in part.tasks:
-            asked = world.requests.model[row - world.requests.base]
-            insort(memory.waiting[asked], (world.deadline_of(row), row))
+        world.answer([number for number in part.tasks if number >= 0], part.model)
+        for number in part.tasks:
+            if number < 0:
+                _over(world, memory, number, part.model)
         return ()
 
     def told(self, world: World, news: News) -> Sequence[Do]:
         """Lanes come and go; it is asked again."""
         other = self._other(world)
         return () if other is None else other.told(world, news)
+
+
+# ---------------------------------------------------------------------- parts and stages
+
+
+def _refuse_others(world: World, rows: range, *, pipelines: bool) -> None:
+    """Raises BadInput for what is run neither beside token models nor where not all models fit."""
+    requests = world.requests
+    for row in rows:
+        at = row - requests.base
+        asked = requests.model[at]
+        where = "beside token models" if not world.stores else "where not all models fit"
+        if asked >= world.first_pipeline and not pipelines:
+            raise BadInput(f"serve.clairvoyant runs no pipelines {where}",
+                           where=world.asked(asked), mend="use another recipe")  # fmt: skip
+        if len(_cut(world, asked, requests.items[at], NEVER)) > 1:
+            raise BadInput(f"serve.clairvoyant cuts no requests {where}",
+                           where=world.asked(asked), mend="use another recipe")  # fmt: skip
+
+
+def _wait(world: World, memory: Memory, numbers: Sequence[int]) -> None:
+    """Requests and tasks wait by their deadlines."""
+    for number in numbers:
+        if number < 0:
+            asked = world.tasks[number].model
+        else:
+            asked = world.requests.model[number - world.requests.base]
+        insort(memory.waiting[asked], (world.deadline_of(number), number))
+
+
+def _cut(world: World, asked: int, items: int, slack: int) -> list[int]:
+    """The inputs of the parts of a request, where it is larger than any batch: the fewest equal
+    ones with which it could be in time alone."""
+    tables = [
+        quick[1]
+        for lane in world.lanes
+        if not lane.copies and (quick := quickest(world, asked, lane)) is not None
+    ]
+    if items <= max((each.largest for each in tables), default=items):
+        return [items]
+    fewest = -(-items // min(each.largest for each in tables))
+    parts = fewest
+    for count in range(fewest, min(fewest + len(tables), items) + 1):
+        longest = max(each.mean[-(-items // count)] for each in tables)
+        if -(-count // len(tables)) * longest <= slack:
+            parts = count
+            break
+    least, more = divmod(items, parts)
+    return [least + 1] * more + [least] * (parts - more)
+
+
+def _latest(world: World, memory: Memory, number: int) -> int:
+    """When a request or a task must be over at the latest."""
+    if number >= 0 or not world.tasks[number].step:
+        return world.deadline_of(number)
+    task = world.tasks[number]
+    running = memory.staged.open[task.request]
+    due = world.deadline_of(task.request)
+    return due - _behind(world, memory, running.pipeline, task.step - 1)
+
+
+def _behind(world: World, memory: Memory, pipeline: int, stage: int) -> int:
+    """Microseconds from the end of a stage to the end of all, alone."""
+    rests = memory.staged.rests[pipeline]
+    return max((rests[to] for to, _ in world.pipelines[pipeline].stages[stage].feeds), default=0)
+
+
+def _worth(world: World, memory: Memory, number: int) -> float:
+    """The part that it is of what is left of its request."""
+    if number >= 0:
+        return 1.0
+    task = world.tasks[number]
+    if not task.step:
+        return 1 / memory.cut[task.request]
+    running = memory.staged.open[task.request]
+    rest = memory.staged.rests[running.pipeline][task.step - 1]
+    behind = _behind(world, memory, running.pipeline, task.step - 1)
+    return (rest - behind) / rest / running.left
+
+
+def _drop(world: World, memory: Memory) -> None:
+    """Give up what could not be in time even alone, on any lane that is up."""
+    for model, waiting in enumerate(memory.waiting):
+        alone = [
+            quick[1].mean
+            for each in world.lanes
+            if waiting and not each.down and (quick := quickest(world, model, each)) is not None
+        ]
+        if not alone:
+            continue
+        least = min(mean[1] for mean in alone)
+        late = waiting[: bisect_left(waiting, (world.now + least,))]
+        world.refuse([number for _, number in late if number >= 0], LATE)
+        waiting[: len(late)] = [each for each in late if each[1] < 0]
+        parts = [number for _, number in waiting if number < 0 and not world.tasks[number].step]
+        count = Counter(world.tasks[number].request for number in parts)
+        for number in parts:
+            task = world.tasks[number]
+            longest = min(mean[min(task.items, len(mean) - 1)] for mean in alone)
+            turns = -(-count[task.request] // len(alone))
+            if world.now + turns * longest > task.deadline and memory.cut.pop(task.request, 0):
+                world.refuse((task.request,), LATE)
+    if not world.tasks:
+        return
+    for waiting in memory.waiting:
+        for _, number in waiting:
+            if number < 0 and world.tasks[number].step:
+                _STAGING.gone(world, memory.staged, number)
+    for waiting in memory.waiting:
+        over = [each for each in waiting if each[1] < 0 and _is_over(world, memory, each[1])]
+        for entry in over:
+            waiting.remove(entry)
+            del world.tasks[entry[1]]
+
+
+def _is_over(world: World, memory: Memory, number: int) -> bool:
+    """Whether a task need not be run, because its request is over."""
+    task = world.tasks[number]
+    return task.request not in (memory.staged.open if task.step else memory.cut)
+
+
+def _over(world: World, memory: Memory, number: int, by: int) -> None:
+    """A task was executed: a request is answered with its last part."""
+    if world.tasks[number].step:
+        _wait(world, memory, _STAGING.over(world, memory.staged, number))
+        return
+    row = world.tasks.pop(number).request
+    if row not in memory.cut:
+        return  # it was given up meanwhile
+    memory.cut[row] -= 1
+    if not memory.cut[row]:
+        del memory.cut[row]
+        world.answer((row,), by)

@@ -35,7 +35,8 @@ def matched(requests: Requests, models: Models, rows: int = CHUNK, slo: int = NE
             floor = np.concatenate((floor, np.full(new, np.nan)))
             asked = np.bincount(chunk.model, minlength=len(floor)) > 0
             for code in np.flatnonzero(asked & np.isnan(floor)).tolist():
-                floor[code] = fastest.seconds(requests.models[code], requests.name)
+                row = requests.row(number + int((chunk.model == code).argmax()))
+                floor[code] = fastest.seconds(requests.models[code], row)
             _in_time(chunk, floor, requests, number, models, slo)
             number += len(chunk)
             yield chunk
@@ -65,7 +66,7 @@ def _in_time(
             if name in models.pipelines
             else f"model {name!r} has {has} to answer, and no variant answers in less than {takes}"
             " even alone",
-            where=f"{requests.name}: request {number + row + 1}",
+            where=requests.row(number + row),
             mend="give a longer SLO",
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
+from pathlib import PurePath
 from typing import Any, Final
 
 import numpy as np
@@ -138,6 +139,16 @@ class Requests:
     models: Names[str] = field(default_factory=Names)
     tenants: Names[str] = field(default_factory=lambda: Names([""]))
     remarks: Remarks = field(default_factory=Remarks)
+
+    @property
+    def file(self) -> str:
+        """What errors call it: the name of the file, or of the stream where it has none."""
+        last = PurePath(self.source).name
+        return last if last.startswith(f"{self.name}.") else self.name
+
+    def row(self, number: int) -> str:
+        """What errors call a request; the first is number 0."""
+        return f"{self.file}: request {number + 1}"
 
     def chunks(self, rows: int = CHUNK) -> Iterator[Chunk]:
         """All requests, `rows` at a time (the last chunk may be shorter), in constant memory.

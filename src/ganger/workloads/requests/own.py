@@ -155,7 +155,7 @@ def _write(
         if set(chunk.columns) - set(header):
             raise BadInput(
                 f"requests from number {written} on have columns that the first do not",
-                where=requests.name,
+                where=requests.file,
                 mend="give all rows the same columns",
             )
         for name, known in (("model", requests.models), ("tenant", requests.tenants)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ganger.cli.lab.serving.tables import percent, time_of
+from ganger.cli.lab.serving.tables import broken, percent, time_of
 from ganger.cli.lab.simulate import parse_seeds
 from ganger.cli.lab.trace import console, plain_table
 from ganger.cli.progress import Bar
@@ -18,7 +18,8 @@ from ganger.core.errors import BadInput
 from ganger.core.units import NEVER, parse_duration
 
 if TYPE_CHECKING:
-    from ganger.lab.serving.sizing import Advice, Found
+    from ganger.lab.serving.sizing import Advice, Found, Tried
+    from ganger.lab.serving.yardsticks.least import Least, Measured
 
 
 def recommend_fleet(requests: Path, options: dict[str, Any]) -> None:
@@ -26,6 +27,7 @@ def recommend_fleet(requests: Path, options: dict[str, Any]) -> None:
     from ganger.lab.serving.run import Setup
     from ganger.lab.serving.sizing import candidates, read_sizes, size
     from ganger.lab.serving.tokens import apart
+    from ganger.lab.serving.yardsticks.least import measured
     from ganger.recipes.registry import make_router, split_specs
     from ganger.workloads.models.reading import read_models
     from ganger.workloads.requests.formats import load_requests
@@ -55,6 +57,7 @@ def recommend_fleet(requests: Path, options: dict[str, Any]) -> None:
         chunk = next(iter(first.chunks()), None)
         asked = [] if chunk is None else [first.models[code] for code in set(chunk.model.tolist())]
         recipes = candidates(models, asked)
+    seeds, workers = parse_seeds(options["seeds"]), options["workers"] or os.cpu_count() or 1
     with Bar("recommend", options["quiet"] or options["as_json"]) as bar:
         advice = size(
             lambda: load_requests(requests),
@@ -63,15 +66,24 @@ def recommend_fleet(requests: Path, options: dict[str, Any]) -> None:
             ranges,
             Setup(slo=slo),
             target=options["attainment"],
-            seeds=parse_seeds(options["seeds"]),
+            seeds=seeds,
             prices=prices,
-            workers=options["workers"] or os.cpu_count() or 1,
+            workers=workers,
             progress=lambda share: bar.show(share, 1.0),
         )
+    yardsticks = measured(
+        advice,
+        lambda: load_requests(requests),
+        models,
+        Setup(slo=slo),
+        seeds=seeds,
+        prices=prices,
+        workers=workers,
+    )
     if options["as_json"]:
-        click.echo(json.dumps(advice.to_json(), indent=2))
+        click.echo(json.dumps({**advice.to_json(), "yardsticks": yardsticks.to_json()}, indent=2))
     else:
-        _print(advice, bool(prices))
+        _print(advice, yardsticks, bool(prices))
     if advice.best is None:
         click.get_current_context().exit(1)
 
@@ -97,7 +109,7 @@ def _prices(text: str | None, types: list[str]) -> dict[str, float]:
     return found
 
 
-def _print(advice: Advice, priced: bool) -> None:
+def _print(advice: Advice, yardsticks: Measured, priced: bool) -> None:
     from rich.markup import escape
 
     screen = console()
@@ -121,7 +133,7 @@ def _print(advice: Advice, priced: bool) -> None:
     screen.print(escape(line), highlight=False)
     table = plain_table()
     table.show_header, table.padding = True, (0, 1, 0, 0)
-    table.add_column("recipe", overflow="fold", min_width=12)
+    table.add_column("recipe", min_width=12)
     for title in ("fleet", *(["cost"] if priced else []), "in time", "interval", "p99", "one less"):
         table.add_column(title, justify="right" if title != "fleet" else "left", no_wrap=True)
     for found in advice.found:
@@ -129,11 +141,13 @@ def _print(advice: Advice, priced: bool) -> None:
     screen.print(table)
     screen.print(
         f"{advice.requests:,} requests, {advice.runs} runs. Interval: 95 %, of means of parts of"
-        " the log; a fleet keeps the SLO if all of it does. One less: the part in time with one"
-        " device less, which was run as well.",
+        f" the log; a fleet keeps the SLO if all of it does. One less: the part in time with one"
+        f" device less{_lasts(advice)}, which was run as well.",
         style="dim",
         soft_wrap=False,
     )
+    for line in _measured(yardsticks):
+        screen.print(escape(line), style="dim", soft_wrap=False)
     for found in advice.found:
         if found.refused is not None:
             screen.print(escape(f"{found.recipe}, {found.sizes}: {found.refused}"), style="dim")
@@ -141,11 +155,49 @@ def _print(advice: Advice, priced: bool) -> None:
         click.echo(f"note: {remark}", err=True)
 
 
+def _lasts(advice: Advice) -> str:
+    """Of which type there was one less, where fleets are mixed."""
+    mixed = dict.fromkeys(found.sizes for found in advice.found if len(found.sizes.types) > 1)
+    some = ", ".join(f"of {sizes} one {sizes.types[-1][0]}" for sizes in mixed)
+    return f" ({some})" if some else ""
+
+
+def _measured(yardsticks: Measured) -> list[str]:
+    """What nobody can deploy, and what nobody can exceed."""
+    lines = list(map(_least, yardsticks.least))
+    foreseen, bound = yardsticks.clairvoyant, yardsticks.bound
+    if foreseen is not None:
+        lines.append(
+            f"clairvoyant (serve.clairvoyant), which knows all requests before they come and cannot"
+            f" be deployed, has {percent(foreseen.attainment)} in time on {foreseen.fleet}, with a"
+            f" p99 of {time_of(foreseen.p99_seconds)}."
+        )
+    if bound is not None:
+        lines.append(
+            f"No recipe can have more than {percent(bound)} in time on {yardsticks.fleet}, without"
+            " luck."
+        )
+    return lines + yardsticks.missing
+
+
+def _least(least: Least) -> str:
+    """What is the least of a range."""
+    if least.fleet is None:
+        most = "" if least.short is None else f": {_most(least.short)}"
+        return f"No recipe keeps it on any fleet of {least.sizes}{most}."
+    more = "" if least.short is None else f": {_most(least.short)}"
+    return f"Of {least.sizes} no recipe keeps it on less than {least.fleet}{more}."
+
+
+def _most(tried: Tried) -> str:
+    return f"on {tried.fleet} none can have more than {percent(tried.attainment)} in time"
+
+
 def _row(found: Found, priced: bool) -> list[str]:
     from rich.markup import escape
 
     tried = found.best or found.nearest
-    name = escape(found.recipe)
+    name = escape(broken(found.recipe, 20))
     if tried is None:
         return [name, f"{found.sizes}", *([""] if priced else []), "-", "-", "-", "-"]
     cost = [f"{found.cost:,.4g}" if found.best is not None else "-"] if priced else []

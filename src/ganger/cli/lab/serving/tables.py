@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
@@ -28,18 +29,19 @@ def show(found: Comparison, *, by_class: bool = False) -> None:
     columns = dict(zip(_TITLES, zip(*groups, strict=True), strict=True))
     shown = [name for name, words in columns.items() if len(set(words)) > 1] or ["recipe"]
     figures = _figures(found.runs, len(shown))
-    screen.print(_table(groups, columns, shown, figures), "")
+    screen.print(_table(groups, columns, shown, figures, screen.width), "")
     if by_class:
         _show_classes(
             screen,
             [
-                (" ".join(columns[name][at] for name in shown), row)
+                (", ".join(columns[name][at] for name in shown), group[0].classes)
                 for at, group in enumerate(groups.values())
-                for row in group[0].classes
             ],
         )
     same = [
-        f"{name} {words[0]}" for name, words in columns.items() if name not in shown and words[0]
+        "SLO of each request" if name == "SLO" and found.runs[0].own_slo else f"{name} {words[0]}"
+        for name, words in columns.items()
+        if name not in shown and words[0]
     ]
     for line in _lines(found, groups, same):
         screen.print(escape(line), style="dim", soft_wrap=False)
@@ -93,22 +95,51 @@ def _gave_back(run: ServingRun) -> bool:
 
 
 def _table(
-    groups: Groups, columns: dict[str, tuple[str, ...]], shown: list[str], figures: Figures
+    groups: Groups,
+    columns: dict[str, tuple[str, ...]],
+    shown: list[str],
+    figures: Figures,
+    width: int,
 ) -> Any:
+    """Names that are too long are broken; figures that the screen has no room for are left out."""
+    widest = 17 if len(shown) < 3 else 12
+    names = {title: [broken(word, widest) for word in columns[title]] for title in shown}
+    cells = {
+        title: [write(_mean(group, name)) for group in groups.values()]
+        for title, (name, write) in figures.items()
+    }
+    every = {**names, **cells}
+    wide = {title: longest([title, *words]) + 2 for title, words in every.items()}
+    for title in _SPARED:
+        if sum(wide.values()) - 2 > width and title in cells:
+            del cells[title], wide[title]
     table = plain_table()
     table.show_header, table.padding, table.show_edge = True, (0, 1, 0, 0), False
-    widest = 17 if len(shown) < 3 else 12
-    for title in shown:
-        words = [title, *columns[title]]
-        table.add_column(title, overflow="fold", min_width=min(widest, max(map(len, words))))
-    for title in figures:
+    for title in names:
+        table.add_column(title, min_width=wide[title] - 2)
+    for title in cells:
         table.add_column(title, justify="right", no_wrap=True)
-    for at, group in enumerate(groups.values()):
-        table.add_row(
-            *(escape(columns[name][at]) for name in shown),
-            *(write(_mean(group, name)) for name, write in figures.values()),
-        )
+    rows = zip(*(map(escape, words) for words in [*names.values(), *cells.values()]), strict=True)
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def broken(name: str, width: int) -> str:
+    """A name in lines of at most so many characters, after a mark where there is one."""
+    lines = [""]
+    for part in _AFTER_MARKS.split(name):
+        if len(lines[-1]) + len(part) > width and lines[-1]:
+            lines.append("")
+        lines[-1] += part
+        while len(lines[-1]) > width:
+            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
+    return "\n".join(lines)
+
+
+def longest(words: Sequence[str]) -> int:
+    """The characters of the longest line."""
+    return max(len(line) for word in words for line in word.split("\n"))
 
 
 def _lines(found: Comparison, groups: Groups, same: list[str]) -> list[str]:
@@ -170,32 +201,42 @@ def _windows(windows: Mapping[str, Any]) -> str:
     )
 
 
-def _show_classes(screen: Any, rows: list[tuple[str, dict[str, Any]]]) -> None:
-    """A row for each class of requests, by tenant and SLO, of the first seed of each group."""
-    if not rows:
-        screen.print("Each model has one class of requests.", style="dim")
-        return
-    every = [row for _, row in rows]
+def _show_classes(screen: Any, runs: list[tuple[str, list[dict[str, Any]]]]) -> None:
+    """Below the name of each row, one for each class of requests by model, tenant and SLO, of the
+    first seed."""
+    every = [row for _, rows in runs for row in rows]
     words = {
-        "run": [name for name, _ in rows],
-        "model": [row["model"] for row in every],
-        "tenant": [row["tenant"] or "" for row in every],
+        "model": [broken(row["model"], 17) for row in every],
+        "tenant": [broken(row["tenant"] or "", 12) for row in every],
         "SLO": [time_of(row["slo_seconds"]) for row in every],
     }
-    table = plain_table()
-    table.show_header, table.padding = True, (0, 1, 0, 0)
-    names = [name for name, column in words.items() if len(set(column)) > 1]
-    for name in names:
-        table.add_column(name, overflow="fold")
-    for title in ("requests", *_OF_CLASSES):
-        table.add_column(title, justify="right", no_wrap=True)
-    for at, row in enumerate(every):
-        table.add_row(
-            *(escape(words[name][at]) for name in names),
-            f"{row['requests']:,}",
-            *(write(row[of]) for of, write in _OF_CLASSES.values()),
+    names = [name for name, column in words.items() if len(set(column)) > 1] or ["model"]
+    figures = {
+        title: [write(row[of]) for row in every] for title, (of, write) in _OF_CLASSES.items()
+    }
+    cells = {**{name: words[name] for name in names}, **figures}
+    shown = {title: column for title, column in cells.items() if set(column) != {"-"}}
+    at = 0
+    for name, rows in runs:
+        if len(runs) > 1:
+            screen.print(escape(name), highlight=False)
+        table = plain_table()
+        table.show_header, table.padding, table.show_edge = True, (0, 1, 0, 0), False
+        for title, column in shown.items():
+            right = title not in names
+            width = longest([title, *column])
+            table.add_column(title, justify="right" if right else "left", min_width=width)
+        for row in list(zip(*shown.values(), strict=True))[at : at + len(rows)]:
+            table.add_row(*map(escape, row))
+        at += len(rows)
+        screen.print(table, "")
+    if any(row["attainment_bound"] is not None for row in every):
+        screen.print(
+            "At most: what no recipe can exceed for a class, even if there were no others; all"
+            " together may not reach it.",
+            style="dim",
+            soft_wrap=False,
         )
-    screen.print(table)
 
 
 def _mean(group: list[ServingRun], name: str) -> float | None:
@@ -227,6 +268,9 @@ def time_of(value: float | None) -> str:
     return f"{value * 1000:.{value < 0.1:d}f}ms"
 
 
+_SPARED: Final = ("busy", "batch", "drops", "p50", "tpot", "ttft")
+"""Columns that go, in this order, where the screen is too narrow for all."""
+_AFTER_MARKS: Final = re.compile(r"(?<=[-,(;.=])")
 _ALL: Final = 0.9995
 """Bounds above it are no news."""
 _FIGURES: Final[Figures] = {
@@ -249,7 +293,9 @@ _SPOKEN: Final[Figures] = {
 }
 """The same where token models ran."""
 _OF_CLASSES: Final[Figures] = {
+    "requests": ("requests", "{:,}".format),
     "in time": ("attainment", percent),
+    "at most": ("attainment_bound", percent),
     "p50": ("latency_p50_seconds", time_of),
     "p99": ("latency_p99_seconds", time_of),
     "ttft p99": ("ttft_p99_seconds", time_of),

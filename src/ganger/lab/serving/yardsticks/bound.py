@@ -63,41 +63,62 @@ def bounded(
     """Of requests in order of arrival, as columns of the plane. Exact for the relaxation while they
     are of one model and bring one input each; a linear programme for every WINDOW of them else, or
     for every COARSE window. No device runs before `begins` (microseconds)."""
-    requests, in_time, first, last = 0, 0.0, 0, 0
-    fluid: _Fluid | None = None
-    waiting: list[Asked] = []
-    simple, window = not rates.speaks and not coarse, COARSE if coarse else WINDOW
+    bounding = Bounding(rates, coarse=coarse, begins=begins)
     for chunk in chunks:
-        if not len(chunk["arrival"]):
-            continue
-        asked = rates.dated(_asked(chunk))
-        first = first if requests else int(asked.arrival[0])
-        last, requests = int(asked.arrival[-1]), requests + len(asked.arrival)
-        asked = asked._replace(arrival=np.maximum(asked.arrival, begins))
+        bounding.add(asked_of(chunk))
+    return bounding.found()
+
+
+class Bounding:
+    """Finds it while requests come."""
+
+    def __init__(self, rates: Rates, *, coarse: bool, begins: int) -> None:
+        self._rates, self._begins = rates, begins
+        self._requests, self._in_time, self._first, self._last = 0, 0.0, 0, 0
+        self._fluid: _Fluid | None = None
+        self._waiting: list[Asked] = []
+        self._simple = not rates.speaks and not coarse
+        self._window = COARSE if coarse else WINDOW
+
+    def add(self, asked: Asked) -> None:
+        """More of them, in order."""
+        if not len(asked.arrival):
+            return
+        rates = self._rates
+        asked = rates.dated(asked)
+        self._first = self._first if self._requests else int(asked.arrival[0])
+        self._last = int(asked.arrival[-1])
+        self._requests += len(asked.arrival)
+        asked = asked._replace(arrival=np.maximum(asked.arrival, self._begins))
         able, dated = rates.possible(asked), np.minimum(asked.due, asked.first) < NEVER
-        in_time += float((able & ~dated).sum())
+        self._in_time += float((able & ~dated).sum())
         rows = asked.take(able & dated)
-        if simple and (rows.items == 1).all() and len(np.unique(rows.model)) <= 1:
-            if len(rows.model) and (fluid is None or fluid.model == rows.model[0]):
-                fluid = fluid or _Fluid(int(rows.model[0]), rates.rate(int(rows.model[0])))
-                fluid.come(rows.arrival.tolist(), rows.due.tolist())
-                continue
-            if not len(rows.model):
-                continue
-        simple = False
-        waiting.append(rows)
+        if not len(rows.model):
+            return
+        if self._simple and (rows.items == 1).all() and len(np.unique(rows.model)) == 1:
+            model = int(rows.model[0])
+            if self._fluid is None or self._fluid.model == model:
+                self._fluid = self._fluid or _Fluid(model, rates.rate(model))
+                self._fluid.come(rows.arrival.tolist(), rows.due.tolist())
+                return
+        self._simple = False
+        waiting, window = [*self._waiting, rows], self._window
         while sum(len(each.model) for each in waiting) >= window:
             every = _joined(waiting)
-            in_time += _programme(every.take(slice(0, window)), rates)
+            self._in_time += _programme(every.take(slice(0, window)), rates)
             waiting = [every.take(slice(window, None))]
-    if fluid is not None:
-        in_time += fluid.finish()
-    if any(len(each.model) for each in waiting):
-        in_time += _programme(_joined(waiting), rates)
-    return Bound(requests, in_time, (last - first) / SECOND)
+        self._waiting = waiting
+
+    def found(self) -> Bound:
+        """Of all that came."""
+        if self._fluid is not None:
+            self._in_time += self._fluid.finish()
+        if any(len(each.model) for each in self._waiting):
+            self._in_time += _programme(_joined(self._waiting), self._rates)
+        return Bound(self._requests, self._in_time, (self._last - self._first) / SECOND)
 
 
-def _asked(chunk: Columns) -> Asked:
+def asked_of(chunk: Columns) -> Asked:
     """The columns of a chunk, those that it lacks as they are where nobody states them."""
     count = len(chunk["arrival"])
     return Asked(

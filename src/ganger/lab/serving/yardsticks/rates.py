@@ -68,7 +68,7 @@ class Rates:
     `counts`: devices by type, of which `most` run at a time. `variants`: by what is asked for, the
     models that can answer; `streams`: batches that run on a device at once. Of those that run, the
     i-th that began has at least i - 1 beside it. `pipelines`: asked for by the last codes; `share`:
-    of each device."""
+    of each device; `divides`: whether requests may be cut that a batch could hold."""
 
     def __init__(
         self,
@@ -80,6 +80,7 @@ class Rates:
         share: float = 1.0,
         *,
         at_once: int = 0,
+        divides: bool = False,
         talking: Talking = _SILENT,
     ) -> None:
         self.counts = np.array([count for _, count in devices], np.float64)
@@ -90,6 +91,8 @@ class Rates:
         self._plain = self.each.copy()
         """Of what is no token model on that type."""
         self._floor: list[F64] = []
+        self._whole: list[int] = []
+        """By what is asked for: requests of up to so many inputs are never cut."""
         for at, models in enumerate(variants):
             tables = [
                 (
@@ -110,6 +113,8 @@ class Rates:
                     self._plain[at, column] = min(self._plain[at, column], least)
                 np.minimum(floor[: len(mean)], mean, out=floor[: len(mean)])
             self._floor.append(floor)
+            largest = min((len(mean) - 1 for _, mean, *_ in tables), default=0)
+            self._whole.append(0 if divides else largest)
         self._speakers = [
             tuple(model for model in models if known[model].tokens) for models in variants
         ]
@@ -165,7 +170,8 @@ class Rates:
         return asked._replace(due=due, first=by)
 
     def possible(self, asked: Asked) -> Flags:
-        """Which requests could be in time alone. One that is larger than any batch may be cut."""
+        """Which requests could be in time alone. One that is larger than some batch may be cut, and
+        its parts may run beside each other."""
         able = np.empty(len(asked.model), np.bool_)
         slack = asked.due - asked.arrival
         for code in np.unique(asked.model).tolist():
@@ -174,8 +180,9 @@ class Rates:
                 able[here] = self._spoken(code, asked.take(asked.model == code))[1]
                 continue
             floor = self._floor[code]
-            inside = asked.items[here] < len(floor)
-            least = np.where(inside, floor[np.minimum(asked.items[here], len(floor) - 1)], 0.0)
+            whole = asked.items[here] <= self._whole[code]
+            single = floor[np.minimum(asked.items[here], len(floor) - 1)]
+            least = np.where(whole, single, floor[1:].min(initial=np.inf))
             able[here] = slack[here] >= least
         return able
 
