@@ -43,7 +43,7 @@ def speeds(
     lanes: Sequence[IterationLane], beside: Sequence[Tenant] = ()
 ) -> tuple[tuple[tuple[float, ...], ...], tuple[float, ...]]:
     """What each job of each lane has of its speed alone, and the part of the device's time that
-    each of those `beside` them has, who run no iterations in turn. Lanes divide the device as
+    each of the tenants `beside` has, which run no iterations in turn. Lanes divide the device as
     tenants do that request nothing."""
     demands = [lane.demand for lane in lanes]
     divided = divide([*beside, *map(Tenant, demands)])
