@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from ganger.core.books.ledger import Ledger
-from ganger.core.profiles import Measured, Profile, Profiles, Sensitivity, Stages
+from ganger.core.profiles import Measured, Memory, Profile, Profiles, Sensitivity, Stages
 from ganger.core.spec import (
     ClusterSpec,
     GpuType,
@@ -169,6 +169,11 @@ staged = Profiles(
     Profile(stages=(Stages((0.0, 2.0, 1.0), overhead=(1.0, 1.1, 1.3)),), utilisation={"gpu": 0.4}),
 )
 """Models whose jobs may interleave their stages, in groups of any size."""
+fitting = Profiles(
+    {"vgg": Profile(utilisation={"gpu": 0.7}, memory=Memory(3000, 4000, 0.5))},
+    Profile(utilisation={"gpu": 0.3}, memory=Memory(500, 2500, 0.25)),
+)
+"""Models whose memory is known, so that their jobs may run iterations in turn."""
 profiles = st.sampled_from(
     [
         Profiles(),
@@ -193,6 +198,7 @@ profiles = st.sampled_from(
         ),
         paired,
         staged,
+        fitting,
     ]
 )
 

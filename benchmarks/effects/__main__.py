@@ -20,6 +20,7 @@ from provenance import commit
 from effects import (
     elasticity,
     fairness,
+    in_turn,
     placement,
     programmes,
     queues,
@@ -38,6 +39,7 @@ FAMILIES = (
     elasticity,
     programmes,
     sharing,
+    in_turn,
     serving,
     serving_lanes,
     serving_memory,

@@ -59,6 +59,8 @@ VARIANTS = [
     "co-scheml(bound=9,share=4,skip=yes)",
     "horus(shortest=yes,share=4,skip=yes)",
     "lucid(limit=3s,busy=0)",
+    "salus(iterations=preempt)",
+    "salus(iterations=round_robin,share=3)",
     "fifo(walk=skip)",
     "srtf(walk=strict,min_run=3s)",
     "priority(preempt=no)",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ganger.core.profiles import Profile, Profiles, Stages
-from ganger.core.spec import ClusterSpec, Needs, Role, Shape
+from ganger.core.profiles import Memory, Profile, Profiles, Stages
+from ganger.core.spec import ClusterSpec, GpuType, Needs, NodeSpec, Role, Shape
 from worlds import Work, cluster, job, play
 
 ONE, FOUR = cluster(1, 1), cluster(1, 4)
@@ -204,6 +204,24 @@ def test_antman_keeps_a_guaranteed_job_whole_where_muri_slows_both_and_tgs_takes
     assert 101 < tgs[0] < 103.1
     assert muri[0] == pytest.approx(142)
     assert fifo == [100, 200]
+
+
+def test_salus_takes_jobs_in_turn_where_others_that_pack_have_no_memory_for_both() -> None:
+    """Both keep 5,000 MiB and take 9,000 in an iteration, of 20,000. Yeung would let them compute
+    at once, whatever they need; AntMan moves memory of the second to the host and back."""
+    need = Memory(5_000, 9_000, 0.2)
+    known = Profiles({"m": Profile(utilisation={"gpu": 0.4}, memory=need)})
+    spec = ClusterSpec((NodeSpec(gpus=1, gpu_type="A"),), (GpuType("A", memory=20_000),))
+    pair = [job("a", 0, 100, model="m"), job("b", 0, 100, model="m")]
+    ends = {
+        name: play(name, pair, spec, profiles=known).jct()
+        for name in ("salus", "antman(settle=0s)", "yeung", "fifo")
+    }
+    assert ends["salus"] == [200, 200]
+    assert ends["antman(settle=0s)"][0] == 100
+    assert 160 < ends["antman(settle=0s)"][1] < 200
+    assert max(ends["yeung"]) < 120
+    assert ends["fifo"] == [100, 200]
 
 
 def test_kubeshare_lets_a_busy_job_have_more_than_its_part_and_space_sharing_does_not() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
@@ -16,13 +16,17 @@ from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.estimate.rates import HOST_MIB_PER_SECOND, settling
-from ganger.sim.tenancy import LEAST, Guest, Has, Terms, on_host, parts, slowed, speed
+from ganger.sim.tenancy import LEAST, Guest, Has, Terms, in_lanes, on_host, parts, slowed, speed
 from worlds import Played, job, play
 
 FIRM, LOOSE = Terms(1.0), Terms(0.0)
 STEP = Terms(0.0, 1.0, "step-time", 10.0)
 RATE = Terms(0.0, 1.0, "arrival-rate", 2.0)
 NEED = Memory(6000.0, 4000.0, 0.5)
+TURN = Terms(0.0, lane=1, turn="time")
+EACH = Terms(0.0, lane=1, turn="iteration")
+IDLE = Terms(0.0, lane=1, turn="wait")
+SECOND_LANE = Terms(0.0, lane=2, turn="time")
 
 
 def guest(job: int, demand: float, terms: Terms | None, **more: object) -> Guest:
@@ -69,7 +73,53 @@ def test_a_job_without_terms_takes_what_it_asked_for() -> None:
     assert [found[each].then for each in (1, 2)] == pytest.approx([0.4, 0.6])
 
 
+def test_terms_of_a_lane_are_read_from_knobs() -> None:
+    knobs: dict[str, float | str] = {"request": 0.0, "lane": 2.0, "turn": "wait"}
+    assert Terms.of(knobs) == Terms(0.0, 1.0, "", 0.0, 2, "wait")
+
+
+def test_the_jobs_of_a_lane_compute_one_after_the_other() -> None:
+    """0.6 and 0.2 in equal time are 0.4 on average, of which there is enough; and a third one that
+    waits."""
+    found = parts([guest(1, 0.6, TURN), guest(2, 0.2, TURN), guest(3, 0.9, IDLE)])
+    assert [found[each] for each in (1, 2, 3)] == [
+        pytest.approx((0.3, 0.0, 0.3)), pytest.approx((0.1, 0.0, 0.1)), (0.0, 0.0, 0.0),
+    ]  # fmt: skip
+    waiting = parts([guest(1, 0.6, IDLE), guest(2, 0.5, FIRM)])
+    assert [waiting[each].then for each in (1, 2)] == [0.0, 0.5], "nobody has the lane's turn"
+
+
+def test_turns_by_iteration_are_as_long_as_iterations_take() -> None:
+    guests = [guest(1, 0.8, EACH, memory=NEED), guest(2, 0.4, EACH, memory=Memory(1.0, 1.0, 1.5))]
+    found = parts(guests)
+    assert [found[each].then for each in (1, 2)] == pytest.approx([0.8 * 0.25, 0.4 * 0.75])
+
+
+def test_lanes_and_others_divide_the_device() -> None:
+    """A guaranteed job keeps 0.5. The lanes, of 0.6 on average and of 1, have half of the rest."""
+    guests = [
+        guest(1, 0.5, FIRM), guest(2, 0.4, TURN), guest(3, 0.8, TURN), guest(4, 1.0, SECOND_LANE)
+    ]  # fmt: skip
+    found = parts(guests)
+    rate = 0.25 / 0.6
+    assert [found[each].then for each in (1, 2, 3, 4)] == pytest.approx(
+        [0.5, 0.5 * 0.4 * rate, 0.5 * 0.8 * rate, 0.25]
+    )
+
+
 # ---------------------------------------------------------------------- memory
+
+
+def test_of_a_lane_all_persists_and_one_iteration_is_there() -> None:
+    """6,000 each, and 4,000 in each of two lanes."""
+    three = [guest(at, 0.5, TURN, memory=NEED) for at in (1, 2)]
+    three.append(guest(3, 0.5, SECOND_LANE, memory=NEED))
+    assert on_host(three, 26_000) == {}
+    with pytest.raises(BadInput, match="jobs 1, 2, 3 need more than the 25999 MiB"):
+        on_host(three, 25_999)
+    loose = guest(4, 0.5, LOOSE, memory=NEED)
+    assert on_host([*three, loose], 30_000) == {4: 6000.0}, "lanes move nothing"
+    assert on_host([guest(1, 0.5, TURN, memory=NEED)], 9_000) == {}, "alone it is as without lanes"
 
 
 def test_what_does_not_fit_beside_guaranteed_memory_is_on_the_host() -> None:
@@ -114,7 +164,9 @@ def test_speed_is_what_a_job_has_of_what_it_uses_or_asked_for() -> None:
 GUESTS = st.lists(
     st.tuples(
         st.integers(1, 20).map(lambda n: n / 20),
-        st.sampled_from([FIRM, LOOSE, STEP, RATE, Terms(0.3, 0.6), None]),
+        st.sampled_from(
+            [FIRM, LOOSE, STEP, RATE, Terms(0.3, 0.6), None, TURN, EACH, IDLE, SECOND_LANE]
+        ),
         st.sampled_from([NEED, Memory(0.0), Memory(500.0, 100.0, 0.1)]),
         st.sampled_from([0.0, 0.3, 1.0]),
     ),
@@ -135,11 +187,19 @@ def test_time_and_memory_of_a_device_are_conserved(
     assert found.keys() == {each.job for each in guests}
     assert sum(each.now for each in found.values()) <= 1.0 + 1e-9
     assert sum(each.then for each in found.values()) <= 1.0 + 1e-9
+    lanes = in_lanes(guests)
+    turning = sum(
+        sum(each.memory.persistent for each in lane) + max(each.memory.ephemeral for each in lane)
+        for lane in lanes.values()
+    )
+    assume(turning <= size)
     moved = on_host(guests, size)
     peaks = {each.job: each.memory.peak for each in guests}
     assert all(0.0 < part <= peaks[job] for job, part in moved.items())
-    firm = sum(each.memory.peak for each in guests if each.terms is None or each.terms.request)
-    there = sum(peaks.values()) - sum(moved.values())
+    others = [each for each in guests if not each.lane]
+    firm = sum(each.memory.peak for each in others if each.terms is None or each.terms.request)
+    firm += turning
+    there = turning + sum(peaks[each.job] for each in others) - sum(moved.values())
     assert there <= max(size, firm)
     assert not moved or there == pytest.approx(max(size, firm)), "no more moves than has to"
 

@@ -205,7 +205,8 @@ class Speeds:
             self._terms[job] = self._ahead[job]
 
     def look_ahead(self, actions: Iterable[AnyAction]) -> None:
-        """Before a plan is carried out: its terms, so that nobody is looked at without them."""
+        """Before a plan is carried out: its terms, so that nobody is looked at without them, or
+        with those from before it."""
         self._ahead = {
             action.job: Terms.of(action.knobs)
             for action in actions
@@ -254,7 +255,8 @@ class Speeds:
         asked = needs.share / WHOLE
         stated = profile.compute(sum(slot.devices.bit_count() for slot in placement))
         memory = (profile.memory if placement[0].share else None) or UNSTATED
-        return Guest(job, tenancy.demand(stated, asked), asked, self._terms.get(job), memory)
+        terms = self._ahead.get(job, self._terms.get(job))
+        return Guest(job, tenancy.demand(stated, asked), asked, terms, memory)
 
     def _division(self, device: _Device, guests: tuple[Guest, ...]) -> dict[int, tuple[Has, Has]]:
         """By job the part of the device's time, and the factor on its speed."""

@@ -4,7 +4,9 @@ takes until that is so, and where their memory is.
 A policy gives a job terms by the knobs of a Tune: `request` and `limit` (parts of a device's time),
 `control` (what cuts the rate of a job without a request: `` nothing, `step-time` as in AntMan,
 `arrival-rate` as in TGS), `settle_s` (seconds that a controller takes: of `step-time` until it has
-found the rate, of `arrival-rate` for a period).
+found the rate, of `arrival-rate` for a period), `lane` (jobs of the same lane of a device, from 1
+on, run iterations in turn; 0: the job does not), `turn` (of such a job: `time` equal time for all,
+`iteration` one iteration each, `wait` none until that changes).
 """
 
 from __future__ import annotations
@@ -15,12 +17,15 @@ from typing import Final, NamedTuple
 
 from ganger.core.errors import BadInput
 from ganger.core.profiles import UNSTATED, Memory
+from ganger.estimate.lanes import IterationLane, needed, speeds
 from ganger.estimate.rates import FIRST, HOST_MIB_PER_SECOND, Tenant, divide, settling
 
 LEAST: Final = 0.001
 """The least factor on a speed: no job stands still for good."""
 STEP_TIME: Final = "step-time"
 ARRIVAL_RATE: Final = "arrival-rate"
+WAIT: Final = "wait"
+BY_ITERATION: Final = "iteration"
 
 
 class Terms(NamedTuple):
@@ -30,6 +35,8 @@ class Terms(NamedTuple):
     limit: float = 1.0
     control: str = ""
     settle_s: float = 0.0
+    lane: int = 0
+    turn: str = ""
 
     @classmethod
     def of(cls, knobs: Mapping[str, float | bool | str]) -> Terms:
@@ -39,6 +46,8 @@ class Terms(NamedTuple):
             float(knobs.get("limit", 1.0)),
             str(knobs.get("control", "")),
             float(knobs.get("settle_s", 0.0)),
+            int(knobs.get("lane", 0)),
+            str(knobs.get("turn", "")),
         )
 
 
@@ -61,6 +70,19 @@ class Guest(NamedTuple):
             return Tenant(min(self.demand, self.asked), self.asked)
         return Tenant(self.demand, self.terms.request, self.terms.limit)
 
+    @property
+    def lane(self) -> int:
+        """The lane in which it runs iterations in turn; 0 if it does not."""
+        return self.terms.lane if self.terms is not None else 0
+
+    @property
+    def turn(self) -> float:
+        """How long its turn in its lane is, beside those of others that turn alike."""
+        turn = self.terms.turn if self.terms is not None else ""
+        if turn == WAIT:
+            return 0.0
+        return self.memory.iteration if turn == BY_ITERATION else 1.0
+
 
 class Has(NamedTuple):
     """A part of a device's time for `lasts` seconds, and from then on."""
@@ -72,6 +94,9 @@ class Has(NamedTuple):
 
 def parts(guests: Sequence[Guest]) -> dict[int, Has]:
     """What each has of the time of the device, by job."""
+    lanes = in_lanes(guests)
+    if lanes:
+        return _in_turn(guests, lanes)
     divided = divide([guest.tenant for guest in guests])
     divisions = {
         guest.job: Has(part, 0.0, part) for guest, part in zip(guests, divided, strict=True)
@@ -95,12 +120,40 @@ def parts(guests: Sequence[Guest]) -> dict[int, Has]:
     return divisions
 
 
+def in_lanes(guests: Sequence[Guest]) -> dict[int, list[Guest]]:
+    """By lane, those that run iterations in turn there."""
+    lanes: dict[int, list[Guest]] = {}
+    for guest in guests:
+        if guest.lane:
+            lanes.setdefault(guest.lane, []).append(guest)
+    return lanes
+
+
+def _in_turn(guests: Sequence[Guest], lanes: Mapping[int, Sequence[Guest]]) -> dict[int, Has]:
+    """As `parts`, where some run iterations in turn. Rate controllers of others have settled."""
+    others = [guest for guest in guests if not guest.lane]
+    turning = [
+        IterationLane(tuple(each.demand for each in lane), tuple(each.turn for each in lane))
+        for lane in lanes.values()
+    ]
+    ours, theirs = speeds(turning, [guest.tenant for guest in others])
+    divided = dict(zip([guest.job for guest in others], theirs, strict=True))
+    for lane, rates in zip(lanes.values(), ours, strict=True):
+        divided |= {each.job: each.demand * rate for each, rate in zip(lane, rates, strict=True)}
+    return {guest.job: Has(divided[guest.job], 0.0, divided[guest.job]) for guest in guests}
+
+
 def on_host(guests: Sequence[Guest], size: int) -> dict[int, float]:
     """By job, the MiB of its memory that are not on a device of `size` MiB: those with a request
-    keep theirs, the others lose, the last first. Raises BadInput where a job would lose memory that
-    cannot be moved."""
-    late = [guest for guest in guests if guest.terms is not None and not guest.terms.request]
-    free = size - sum(guest.memory.peak for guest in guests if guest not in late)
+    keep theirs, and so do lanes, the others lose, the last first. Raises BadInput where a job would
+    lose memory that cannot be moved, or several in lanes need more than there is."""
+    lanes = in_lanes(guests)
+    turning = needed([[guest.memory for guest in lane] for lane in lanes.values()])
+    if turning > size and sum(map(len, lanes.values())) > 1:
+        raise _too_much([guest for lane in lanes.values() for guest in lane], size)
+    others = [guest for guest in guests if not guest.lane]
+    late = [guest for guest in others if guest.terms is not None and not guest.terms.request]
+    free = size - turning - sum(guest.memory.peak for guest in others if guest not in late)
     moved: dict[int, float] = {}
     for guest in late:
         lacks = guest.memory.peak - max(free, 0.0)

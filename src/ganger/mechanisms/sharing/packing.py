@@ -143,7 +143,7 @@ class Packed(Place):
         """The bound, and the least that was predicted beside anybody, if there was anybody."""
         if not self.takes_part(view, job):
             return ()
-        ranked = self._ranked(view, view.ledger, job, self._crowds(view), math.inf)
+        ranked = self._ranked(view, view.ledger, job, self.crowds(view), math.inf)
         least = min((score for score, *_ in ranked), default=math.nan)
         numbers = (("bound_part", float(self.bound)),)
         return (
@@ -152,14 +152,15 @@ class Packed(Place):
 
     # ------------------------------------------------------------------ crowds
 
-    def _crowds(self, view: View) -> _Crowds:
-        crowds = view.cached(_Crowds)
+    def crowds(self, view: View) -> Crowds:
+        """Who shares which GPUs now."""
+        crowds = view.cached(Crowds)
         crowds.look(view, self)
         return crowds
 
     def _beside(self, view: View, ledger: Ledger, job: int, bound: float) -> Placement | None:
         """Where it does least harm, and that is not above `bound`."""
-        crowds, shape = self._crowds(view), view.draft.shape(job)
+        crowds, shape = self.crowds(view), view.draft.shape(job)
         for _, _, kind in sorted(self._ranked(view, ledger, job, crowds, bound)):
             for _, where in crowds.kinds[kind]:
                 others = crowds.jobs[where]
@@ -171,7 +172,7 @@ class Packed(Place):
         return None
 
     def _ranked(
-        self, view: View, ledger: Ledger, job: int, crowds: _Crowds, bound: float
+        self, view: View, ledger: Ledger, job: int, crowds: Crowds, bound: float
     ) -> Iterator[tuple[float, tuple[float, Where], Kindred]]:
         """The kinds of crowds that the job may join: score, first crowd, kind."""
         at, known = view.at, crowds.scores
@@ -201,7 +202,7 @@ class _TakePart:
         self.known: dict[tuple[int, int], bool] = {}
 
 
-class _Crowds:
+class Crowds:
     """Who shares which GPUs, or is alone where another may come.
 
     `jobs`: by devices, ascending by number. `kinds`: by kind its crowds, (weight of the first job,
@@ -209,12 +210,15 @@ class _Crowds:
     models there, GPU type and GPUs.
     """
 
-    __slots__ = ("_delta", "_kind", "_models", "_where", "by_gpus", "jobs", "kinds", "scores")
+    __slots__ = (
+        "_changed", "_delta", "_kind", "_models", "_where", "by_gpus", "jobs", "kinds", "scores",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._models = 0
         self._delta = HoldingsDelta()
         self._where: dict[int, Where] = {}
+        self._changed: dict[Where, None] = {}
         self._kind: dict[Where, tuple[Kindred, tuple[float, Where]]] = {}
         self.jobs: dict[Where, list[int]] = {}
         self.kinds: dict[Kindred, list[tuple[float, Where]]] = {}
@@ -242,6 +246,18 @@ class _Crowds:
             touched[where] = None
         for where in touched:
             self._file(view, packed, where)
+        self._changed |= touched
+
+    def take_changed(self) -> list[Where]:
+        """The devices to which a job came or from which one went since this was last asked,
+        ascending."""
+        changed, self._changed = sorted(self._changed), {}
+        return changed
+
+    @property
+    def any_shared(self) -> bool:
+        """Whether any job has another beside it."""
+        return len(self._where) > len(self.jobs)
 
     def _file(self, view: View, packed: Packed, where: Where) -> None:
         """Bring the kind of the crowd on these devices up to date."""

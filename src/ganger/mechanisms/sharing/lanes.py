@@ -1,0 +1,188 @@
+"""Lanes: jobs on the same GPUs that run iterations in turn, because all that persists of their
+memory fits, and within an iteration one at a time (Salus, MLSys 2020)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, ClassVar, Final, NamedTuple
+
+from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED
+from ganger.core.plan import Plan, Start, Tune
+from ganger.core.profiles import UNSTATED, Memory, Profile
+from ganger.core.protocols import Policy
+from ganger.core.view import View
+from ganger.estimate.lanes import IterationLane, Seats, seated, speeds
+from ganger.mechanisms.ordering.order import FIRST_COME, Order
+from ganger.mechanisms.sharing.packing import Packed, Where
+
+WAIT: Final = "wait"
+
+
+class Turns(Enum):
+    """Whose iteration is next in a lane."""
+
+    TIME = "time"
+    """That of the job that has had the least of the GPU's time."""
+    ITERATION = "iteration"
+    """Each job's, one after the other."""
+    FIRST = "first"
+    """Always that of the job that goes first; the others wait."""
+
+
+class _Memories:
+    """By model: its memory, and by model and GPUs the part of a GPU's time that it uses alone."""
+
+    __slots__ = ("demands", "memories")
+
+    def __init__(self) -> None:
+        self.memories: dict[str, Memory] = {}
+        self.demands: dict[tuple[str, int], float] = {}
+
+    def memory(self, view: View, model: str) -> Memory:
+        """What the model is believed to need of each GPU."""
+        if model not in self.memories:
+            self.memories[model] = view.oracle.profile(model).memory or UNSTATED
+        return self.memories[model]
+
+    def demand(self, view: View, model: str, gpus: int) -> float:
+        """What it is believed to use."""
+        key = model, gpus
+        if key not in self.demands:
+            self.demands[key] = view.oracle.profile(model).compute(gpus)
+        return self.demands[key]
+
+
+@dataclass(frozen=True)
+class InLanes:
+    """How many times as long the steps of jobs in lanes take on average, in turns of equal time;
+    infinite where their memory does not fit. At most `lanes` of a GPU compute side by side.
+    `timed`: only models whose iteration is known take part."""
+
+    lanes: int
+    timed: bool = False
+
+    def knows(self, view: View, profile: Profile, gpus: int) -> bool:
+        """Whether its memory and its use of a GPU are stated."""
+        memory = profile.memory
+        if memory is None or math.isnan(profile.compute(gpus)):
+            return False
+        return memory.iteration > 0.0 or not self.timed
+
+    def memory(self, profile: Profile) -> int:
+        """None that adds up: `of` counts it."""
+        return 0
+
+    def seats(self, view: View, models: Sequence[str], size: int) -> Seats | None:
+        """The jobs of each lane, by their number in `models`, on GPUs of `size` MiB."""
+        known = view.cached(_Memories)
+        return seated([known.memory(view, model) for model in models], size, self.lanes)
+
+    def of(self, view: View, models: Sequence[str], gpu_type: str, gpus: int) -> float:
+        """Jobs over the sum of their speeds."""
+        sizes = {kind.name: kind.memory for kind in view.nodes.type_specs}
+        seats = self.seats(view, models, sizes[gpu_type])
+        if seats is None:
+            return math.inf
+        known = view.cached(_Memories)
+        used = [known.demand(view, model, gpus) for model in models]
+        lanes = [
+            IterationLane(tuple(used[at] for at in lane), (1.0,) * len(lane)) for lane in seats
+        ]
+        return len(models) / sum(map(sum, speeds(lanes)[0]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByLanes(Packed):
+    """As `Packed`, with what fits into lanes; only jobs that ask for GPUs and nothing else."""
+
+    score: InLanes
+
+    def takes_part(self, view: View, job: int) -> bool:
+        """Whether the job may share its GPUs."""
+        return super().takes_part(view, job) and bool(view.draft.shape(job).is_plain)
+
+
+class Seat(NamedTuple):
+    """Where a job runs iterations in turn: its lane, and how long its turn is (see
+    `sim.tenancy`)."""
+
+    lane: int
+    turn: str
+
+    def knobs(self) -> dict[str, float | bool | str]:
+        """As the knobs of a Tune."""
+        return {"request": 0.0, "lane": self.lane, "turn": self.turn}
+
+
+@dataclass(frozen=True)
+class LanePolicy:
+    """Another policy, which places jobs by `place`; those on the same GPUs get lanes there, and
+    turns in their lane. `first`: which job of a lane goes first where the others wait."""
+
+    orders: ClassVar[tuple[type, ...]] = (Tune,)
+    inner: Policy
+    place: ByLanes
+    turns: Turns
+    first: Order = FIRST_COME
+
+    @property
+    def name(self) -> str:
+        """The inner policy's."""
+        return self.inner.name
+
+    def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
+        """The inner plan, and the lanes of GPUs on which others compute from now on."""
+        plan, memory = self.inner.decide(view, memory)
+        crowds = self.place.crowds(view)
+        begins = {a.job: a.attempt for a in plan.actions if isinstance(a, Start)}
+        for where in crowds.take_changed():
+            jobs = crowds.jobs.get(where, [])
+            for job, seat in self._seats(view, where, jobs, begins):
+                attempt = begins[job] if job in begins else view.at.attempt[job]
+                plan.actions.append(Tune(job, attempt, seat.knobs()))
+        if crowds.any_shared:
+            plan.until |= CAPACITY_FREED | CAPACITY_LOST | COMMANDED
+        return plan, memory
+
+    def _seats(
+        self, view: View, where: Where, jobs: Sequence[int], begins: Mapping[int, int]
+    ) -> Iterator[tuple[int, Seat]]:
+        """Those of the jobs on these devices whose seat is another from now on."""
+        models = [view.jobs.models[view.at.model[job]] for job in jobs]
+        size = view.ledger.device_memory(where[0][0])
+        everybody = tuple(range(len(jobs)))
+        for number, lane in enumerate(
+            self.place.score.seats(view, models, size) or (everybody,), 1
+        ):
+            members = [jobs[at] for at in lane]
+            standing = {job: _seat(view, job) for job in members if job not in begins}
+            computes = self._first(view, members, standing)
+            for job in members:
+                seat = Seat(number, self._turn if job in computes else WAIT)
+                if standing.get(job) != seat:
+                    yield job, seat
+
+    @property
+    def _turn(self) -> str:
+        return str((Turns.TIME if self.turns is Turns.FIRST else self.turns).value)
+
+    def _first(
+        self, view: View, jobs: Sequence[int], standing: Mapping[int, Seat | None]
+    ) -> Sequence[int]:
+        """Those of a lane that compute. A job that goes first does so until it ends or another
+        comes, whatever is believed of it meanwhile."""
+        if self.turns is not Turns.FIRST or not jobs:
+            return jobs
+        before = [job for job in jobs if (seat := standing.get(job)) and seat.turn != WAIT]
+        if len(before) == 1 and all(standing.get(job) for job in jobs):
+            return before
+        return [min(jobs, key=lambda job: (*self.first.key(view, job), job))]
+
+
+def _seat(view: View, job: int) -> Seat | None:
+    """The one that the job was given last; None if it was given none."""
+    knobs = view.knobs.get(job, {})
+    return Seat(int(knobs["lane"]), str(knobs["turn"])) if "lane" in knobs else None
