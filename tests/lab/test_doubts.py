@@ -38,6 +38,8 @@ def test_recipes_that_need_speeds_only_say_so_and_that_they_have_none(recipe: st
 def test_recipes_that_need_durations_too_are_told_as_before() -> None:
     assert ran("lucid", "noisy").knows == "noisy"
     assert ran("horus(shortest=true)", "history").knows == "history"
+    assert ran("gavel(objective=makespan)").knows == "truth"
+    assert ran("gavel(objective=max-min)").knows == "speeds"
     assert ran("fifo", "truth").knows == "nothing"
 
 

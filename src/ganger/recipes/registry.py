@@ -53,8 +53,8 @@ class Recipe:
     """One registered recipe. `needs`: what it must know about durations or speeds
     ("nothing", "durations", "throughputs", ...); `reconstructed`: what was assumed where the
     publication does not say, or ""; `wants`: what a workload or a cluster must have one of for the
-    recipe to be more than a plain queue, as words of `WANTS`; `durations_with`: the parameter with
-    which it must know durations, too, or ""."""
+    recipe to be more than a plain queue, as words of `WANTS`; `durations_with`: by parameter, the
+    values with which it must know durations, too."""
 
     name: str
     make: Callable[..., Policy | Router]
@@ -62,12 +62,13 @@ class Recipe:
     needs: str = "nothing"
     reconstructed: str = ""
     wants: tuple[str, ...] = ()
-    durations_with: str = ""
+    durations_with: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     parameters: dict[str, Any] = field(default_factory=dict)
 
     def needs_with(self, arguments: dict[str, Any]) -> str:
         """`needs` with these arguments."""
-        return f"durations, {self.needs}" if arguments.get(self.durations_with) else self.needs
+        more = any(arguments.get(key) in values for key, values in self.durations_with.items())
+        return f"durations, {self.needs}" if more else self.needs
 
     @property
     def plane(self) -> str:
@@ -248,7 +249,7 @@ def recipe(
     needs: str = "nothing",
     reconstructed: str = "",
     wants: tuple[str, ...] = (),
-    durations_with: str = "",
+    durations_with: dict[str, tuple[Any, ...]] | None = None,
 ) -> Callable[[Makes], Makes]:
     """Register the decorated function under `name`, or its own name with dashes."""
 
@@ -256,7 +257,7 @@ def recipe(
         called = name or make.__name__.replace("_", "-")
         defaults = {key: p.default for key, p in inspect.signature(make).parameters.items()}
         _registered[called] = Recipe(
-            called, make, paper, needs, reconstructed, wants, durations_with, defaults
+            called, make, paper, needs, reconstructed, wants, durations_with or {}, defaults
         )
         return make
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from heapq import heappush
 
 from ganger.core.books.bits import members
+from ganger.core.errors import BadInput
 from ganger.core.events import AnyEvent, Progressed, Released, Started
 from ganger.core.plan import AnyAction, Placement, Resize, Tune
 from ganger.core.profiles import UNSTATED
@@ -53,6 +54,8 @@ class Speeds:
         """By device: the jobs on it, and the part of its time and the factor on speed of each."""
         self._ahead: dict[int, Terms] = {}
         """The terms that a plan gives, by job, from before it is carried out."""
+        self._crowded: dict[int, tuple[tuple[int, ...], str]] = {}
+        """By job with others on GPUs of that type on which their memory does not fit: these."""
         self.awaited: set[int] = set()
         """Jobs whose Started is filed and has not happened."""
 
@@ -172,8 +175,25 @@ class Speeds:
         for crowd in set(map(tuple, crowds.values())):
             models = [declared.models[declared.model[each]] for each in (job, *crowd)]
             part = self._physics.interference.parts(models, kind, gpus)[0]
+            if not part:
+                self._crowded[job] = crowd, kind
             parts.append(mine[0].share / WHOLE if math.isnan(part) else part)
-        return min(parts, default=1.0)
+        return max(min(parts, default=1.0), tenancy.LEAST)
+
+    def refuse_crowded(self) -> None:
+        """After a plan was carried out: raises BadInput where jobs still share GPUs on which their
+        memory does not fit. While it is carried out, some are not gone yet."""
+        crowded, self._crowded = self._crowded, {}
+        for job in crowded:
+            if self._attempts.alive[job]:
+                self._part(job)
+        for job, (crowd, kind) in self._crowded.items():
+            names = ", ".join(map(str, sorted((job, *crowd))))
+            raise BadInput(
+                f"jobs {names} need more than the memory of the {kind} that they share",
+                where="memory of profiles",
+                mend="a recipe may not put them together",
+            )
 
     # ------------------------------------------------------------------ terms
 
