@@ -34,7 +34,7 @@ def paired(**beside: float) -> Measured:
 
 
 def parts(profiles: Profiles, *models: str, gpus: int = 1) -> list[float]:
-    return list(Interference(profiles).parts(models, "A", gpus))
+    return list(Interference(profiles, {}).parts(models, "A", gpus))
 
 
 # ---------------------------------------------------------------------- stages

@@ -221,6 +221,19 @@ def test_where_only_oracles_ran_the_headline_says_what_they_were_told() -> None:
     assert "bound" not in " ".join(words.remarks(groups))
 
 
+def test_of_recipes_that_know_speeds_only_nobody_says_that_they_know_durations() -> None:
+    groups = led(("fifo", "nothing", 65), ("antman", "speeds", 15))
+    assert words.headline(groups) == (
+        "antman, which knows how fast jobs truly run, finishes jobs 2.0× sooner on average "
+        "than fifo."
+    )
+    groups = led(("fifo", "nothing", 65), ("antman", "noisy speeds", -10), ("las", "nothing", 15))
+    assert (
+        "antman knows roughly how fast jobs run, which a deployed policy knows only of models that"
+        " were measured: 4.0× sooner than fifo is the bound"
+    ) in " ".join(words.remarks(groups))
+
+
 def test_where_no_deployable_recipe_beats_fifo_the_headline_says_so() -> None:
     groups = led(("fifo", "nothing", 0), ("srtf", "truth", -10), ("las", "nothing", 15))
     assert words.headline(groups).startswith("No recipe that can be deployed finishes jobs sooner")

@@ -11,13 +11,13 @@ from typing import Any
 from ganger.core.books.draft import Draft
 from ganger.core.errors import InvariantError
 from ganger.core.events import ANYTHING, Batch
-from ganger.core.plan import Plan
+from ganger.core.plan import WITHDRAWN, Plan, Tune
 from ganger.core.protocols import Engine, Ignorant, Journal, Oracle, Policy
 from ganger.core.spec import JobSpec
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.families import Families
 from ganger.core.state.invariants import check_state
-from ganger.core.state.jobs import Declared
+from ganger.core.state.jobs import HOLDS_DEVICES, Declared, Phase
 from ganger.core.units import NEVER
 from ganger.core.view import View
 
@@ -145,6 +145,8 @@ class Kernel(Families):
         if self.wake <= self.now:
             raise InvariantError(f"policy {self.policy.name} asks to be woken in the past")
         self._adopt(plan)
+        if self.settings.inherited:
+            self._withdraw_terms(plan)
         top = self._top
         top.changed.clear()
         if top.reported:
@@ -186,6 +188,15 @@ class Kernel(Families):
         self._freed = draft.book(plan)
         for action in plan.actions:
             do[type(action)](action)
+
+    def _withdraw_terms(self, plan: Plan) -> None:
+        """Withdraw the terms of a policy before this one that it has not given anew."""
+        for job in sorted(self.settings.inherited):
+            if self._phase[job] in HOLDS_DEVICES and self._phase[job] != Phase.STOPPING:
+                withdrawn = Tune(job, int(self.jobs.attempt[job]), {"request": WITHDRAWN})
+                plan.actions.append(withdrawn)
+                self._tune(withdrawn)
+        self.settings.inherited.clear()
 
     def _check_pure(self, plan: Plan) -> None:
         """Decide again from the same view with empty caches: the plan must be the same."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -78,9 +78,14 @@ class Resume(Action, frozen=True, gc=False):
     attempt: int
 
 
+WITHDRAWN: Final = -1.0
+"""As the knob `request`: the job is on its GPUs on no terms any more."""
+
+
 class Tune(Action, frozen=True, gc=False):
-    """Turn knobs of a running attempt: batch size, learning rate, CPU share, clock. What was turned
-    last stands in `view.knobs`, until the job is over."""
+    """Turn knobs of a running attempt: batch size, learning rate, CPU share, clock, and on what
+    terms it shares its GPUs (`request` and others). What was turned last stands in `view.knobs`,
+    until the job is over."""
 
     job: int
     attempt: int

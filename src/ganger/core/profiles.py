@@ -354,6 +354,11 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         beside = self.measured is not None and bool(self.measured.beside)
         return beside or bool(self.stages) or bool(self.utilisation)
 
+    @property
+    def peak(self) -> float:
+        """MiB of each of its GPUs that the model needs at its peak; 0 where that is not stated."""
+        return self.memory.peak if self.memory is not None else 0.0
+
     def stages_on(self, gpus: int) -> Stages | None:
         """The stages on so many GPUs; where these were not measured, on the next smaller number,
         else on the smallest."""

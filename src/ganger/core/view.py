@@ -168,6 +168,9 @@ class View:
         self.services: Mapping[int, Sequence[Window]] = facts.services
         """How services did in their last windows, by row, the latest last."""
         self.knobs: Mapping[int, Mapping[str, float | bool | str]] = settings.knobs
+        self.inherited: Set[int] = settings.inherited.keys()
+        """The jobs that share GPUs on terms of a policy before this one. What this decision does
+        not tune is withdrawn."""
         self.routes: Mapping[int, Mapping[int, float]] = settings.routes
         self.spawning: Mapping[int, int] = settings.spawning
         """By parent: children that were asked for and are not there yet."""

@@ -84,6 +84,14 @@ def predicted_memory(graph: Graph) -> int:
     return math.ceil(_RUNTIME_MIB + parameters + graph.activations * graph.batch)
 
 
+def gpu_memory(profile: Profile) -> int:
+    """MiB of each GPU that the model needs at its peak: as stated, else as its graph predicts, else
+    0."""
+    if profile.memory is None and profile.graph is not None:
+        return predicted_memory(profile.graph)
+    return math.ceil(profile.peak)
+
+
 def gpu_use(profile: Profile, gpus: int) -> float:
     """The share of the time for which the model computes on a GPU that it has alone: predicted from
     its graph, else the `gpu` of its utilisation, else the share of its stages, of which the GPU's

@@ -11,12 +11,14 @@ Of each job the first of these that is known decides:
    long, where the job alone uses u_r of resource r, and the others together v_r. The weights w are
    fitted to the pairs that were measured of models whose utilisation is stated, too. Without such
    pairs they are 1, which for one resource is taking turns.
+
+Models that together need more memory than a GPU has cannot share it: nothing is left of any.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Final
 
@@ -57,16 +59,17 @@ def interleaved(stages: Sequence[Stages]) -> float:
 
 
 class Interference:
-    """What sharing leaves, for models with these profiles."""
+    """What sharing leaves, for models with these profiles. `memory`: by GPU type, MiB of a GPU."""
 
-    def __init__(self, profiles: Profiles) -> None:
-        self._profiles = profiles
+    def __init__(self, profiles: Profiles, memory: Mapping[str, int]) -> None:
+        self._profiles, self._memory = profiles, memory
         self._known: dict[tuple[tuple[str, ...], str, int], tuple[float, ...]] = {}
         self._weights: dict[str, float] | None = None
 
     def parts(self, models: Sequence[str], gpu_type: str, gpus: int) -> tuple[float, ...]:
         """What is left of the speed alone of each of several jobs, one for each of `models`, that
-        share all of `gpus` GPUs; NaN for a job of which that is not known."""
+        share all of `gpus` GPUs; NaN for a job of which that is not known, 0 for all if their
+        memory does not fit."""
         key = tuple(models), gpu_type, gpus
         if key not in self._known:
             self._known[key] = self._parts(*key)
@@ -76,6 +79,8 @@ class Interference:
         if len(models) == 1:
             return (1.0,)
         profiles = [self._profiles.of(model) for model in models]
+        if sum(each.peak for each in profiles) > self._memory.get(gpu_type, math.inf):
+            return (0.0,) * len(models)
         stages = [each.stages_on(gpus) for each in profiles]
         many, known = len(models), [each for each in stages if each is not None]
         alike = len({len(each.times) for each in known}) == 1

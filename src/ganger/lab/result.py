@@ -107,7 +107,8 @@ class Run:
     """As asked for: name and parameters."""
     seed: int
     knows: str
-    """What the policy knew about durations: truth, noisy, history or nothing."""
+    """What the policy knew: of durations truth, noisy, history, ...; else speeds, noisy speeds or
+    nothing."""
     trace: str
     cluster: str
     cluster_gpus: int

@@ -63,7 +63,7 @@ def run_one(
     """
     nodes = Nodes(cluster.check())
     setup = _fitted(setup or Setup(), trace, recipe)
-    trace = where_it_runs(trace, setup.profiles, [name for name in nodes.types if name])
+    trace = where_it_runs(trace, setup.profiles, [kind for kind in nodes.type_specs if kind.name])
     refuse_impossible(trace, nodes, setup.inner)
     physics = Physics(nodes, setup.profiles, setup.costs)
     truth = Truth(trace.duration[: trace.jobs], physics)

@@ -53,7 +53,8 @@ class Recipe:
     """One registered recipe. `needs`: what it must know about durations or speeds
     ("nothing", "durations", "throughputs", ...); `reconstructed`: what was assumed where the
     publication does not say, or ""; `wants`: what a workload or a cluster must have one of for the
-    recipe to be more than a plain queue, as words of `WANTS`."""
+    recipe to be more than a plain queue, as words of `WANTS`; `durations_with`: by parameter, the
+    values with which it must know durations, too."""
 
     name: str
     make: Callable[..., Policy | Router]
@@ -61,7 +62,13 @@ class Recipe:
     needs: str = "nothing"
     reconstructed: str = ""
     wants: tuple[str, ...] = ()
+    durations_with: dict[str, tuple[Any, ...]] = field(default_factory=dict)
     parameters: dict[str, Any] = field(default_factory=dict)
+
+    def needs_with(self, arguments: dict[str, Any]) -> str:
+        """`needs` with these arguments."""
+        more = any(arguments.get(key) in values for key, values in self.durations_with.items())
+        return f"durations, {self.needs}" if more else self.needs
 
     @property
     def plane(self) -> str:
@@ -122,6 +129,11 @@ class Recipe:
         """Whether it tells GPU types apart by how fast jobs run on them."""
         return not HETEROGENEOUS.isdisjoint(map(_last, self.mechanisms))
 
+    @property
+    def shares_plain(self) -> bool:
+        """Whether only jobs share GPUs under it that ask for whole GPUs and nothing else."""
+        return not SHARES_PLAIN.isdisjoint(map(_last, self.mechanisms))
+
 
 def _last(module: str) -> str:
     return module.rpartition("/")[2]
@@ -131,6 +143,8 @@ ELASTIC = frozenset(("elastic", "resizing", "pollux", "sia", "ones", "dorm"))
 """The mechanisms that change sizes."""
 HETEROGENEOUS = frozenset(("program", "pop", "sia", "allox", "gandiva_fair"))
 """The mechanisms that tell GPU types apart."""
+SHARES_PLAIN = frozenset(("grouping", "two_classes"))
+"""The mechanisms by which only jobs share that ask for whole GPUs and nothing else."""
 WANTS = (
     "elastic jobs",
     "GPU types",
@@ -236,13 +250,16 @@ def recipe(
     needs: str = "nothing",
     reconstructed: str = "",
     wants: tuple[str, ...] = (),
+    durations_with: dict[str, tuple[Any, ...]] | None = None,
 ) -> Callable[[Makes], Makes]:
     """Register the decorated function under `name`, or its own name with dashes."""
 
     def register(make: Makes) -> Makes:
         called = name or make.__name__.replace("_", "-")
         defaults = {key: p.default for key, p in inspect.signature(make).parameters.items()}
-        _registered[called] = Recipe(called, make, paper, needs, reconstructed, wants, defaults)
+        _registered[called] = Recipe(
+            called, make, paper, needs, reconstructed, wants, durations_with or {}, defaults
+        )
         return make
 
     return register

@@ -222,6 +222,8 @@ class Simulator:
                 self._children.retired.add(action.job)
             elif type(action) is Retire:
                 self._over(action.job, self._attempts.instant)
+        if self._speeds is not None:
+            self._speeds.refuse_crowded()
 
     def _disturbed_by(self, job: int) -> None:
         """The speeds of a job that began or ceased to compute, and of those near it."""

@@ -67,7 +67,9 @@ class Physics:
         self.changing = self.disturbing or self.protocol.pause is not None
         self.changing |= any(each.sensitivity is not None or each.shares for each in every)
         """Speeds change while jobs run, with more than their own progress (see `sim.speeds`)."""
-        self.interference = Interference(self.profiles)
+        self.interference = Interference(
+            self.profiles, {kind.name: kind.memory for kind in self.nodes.type_specs}
+        )
         """What is left of the speed of jobs that share GPUs."""
         self._known: dict[tuple[str, str, int, int, Locality], float] = {}
         self.paces = {

@@ -6,10 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from heapq import heappush
+from typing import NamedTuple
 
 from ganger.core.books.bits import members
+from ganger.core.errors import BadInput
 from ganger.core.events import AnyEvent, Progressed, Released, Started
-from ganger.core.plan import AnyAction, Placement, Resize, Tune
+from ganger.core.plan import WITHDRAWN, AnyAction, Placement, Resize, Tune
 from ganger.core.profiles import UNSTATED
 from ganger.core.spec import Kind, OnPreempt
 from ganger.core.units import NEVER, SECOND, WHOLE
@@ -24,7 +26,17 @@ _SETTLED = -1
 _Device = tuple[int, int]
 """Node, and number in it."""
 _OnDevices = tuple[tuple[_Device, tuple[Guest, ...]], ...]
-"""The jobs on the devices of a job, itself included; of devices with the same company the first."""
+"""The jobs on the devices of a job, itself included; of devices of the same company the lowest."""
+
+
+class _Divided(NamedTuple):
+    """How the time of a device is divided: between the attempts of which jobs, from when on,
+    and by job the part of the time and the factor on speed."""
+
+    attempts: tuple[int, ...]
+    guests: tuple[Guest, ...]
+    begins: int
+    by_job: dict[int, tuple[Has, Has]]
 
 
 class Speeds:
@@ -45,14 +57,16 @@ class Speeds:
         """By job that was given any (see `sim.tenancy`)."""
         self._company: dict[int, _OnDevices] = {}
         """By job with terms: with whom it was on its devices when it was last looked at."""
-        self._settles: dict[int, tuple[float, float, int]] = {}
-        """By job with terms: the factor on its speed, the one from then on, and when that is."""
+        self._settles: dict[int, list[tuple[int, Has]]] = {}
+        """By job with terms, of each of its devices: when its rates have settled, and the factors
+        on its speed before and after."""
         self._had: dict[int, float] = {}
         """By job with terms: the part of a device that it has at last."""
-        self._divided: dict[_Device, tuple[tuple[Guest, ...], dict[int, tuple[Has, Has]]]] = {}
-        """By device: the jobs on it, and the part of its time and the factor on speed of each."""
+        self._divided: dict[_Device, _Divided] = {}
         self._ahead: dict[int, Terms] = {}
         """The terms that a plan gives, by job, from before it is carried out."""
+        self._crowded: dict[int, tuple[tuple[int, ...], str]] = {}
+        """By job with others on GPUs of that type on which their memory does not fit: these."""
         self.awaited: set[int] = set()
         """Jobs whose Started is filed and has not happened."""
 
@@ -138,11 +152,21 @@ class Speeds:
                 if not isinstance(value, str)
             }
             self._supply[job] = self._physics.supply(attempts.declared, job, placement, knobs)
-            terms = Terms.of(action.knobs) if "request" in action.knobs else None
-            if terms is not None and terms != self._terms.get(job):  # else it was looked ahead
-                self._terms[job] = terms
-                self.refresh(self.neighbours(job), attempts.instant)
+            if "request" in action.knobs:
+                self._set_terms(job, action)
             self.refresh([job], attempts.instant)
+
+    def _set_terms(self, job: int, action: Tune) -> None:
+        """Put the job on the terms that it is given, or on none."""
+        near = self.neighbours(job)
+        if action.knobs["request"] == WITHDRAWN:
+            self._forget_terms(job)
+        elif Terms.of(action.knobs) == self._terms.get(job):
+            return  # it was looked ahead
+        else:
+            self._terms[job] = Terms.of(action.knobs)
+            near = self.neighbours(job)
+        self.refresh(near, self._attempts.instant)
 
     # ------------------------------------------------------------------ neighbours
 
@@ -191,13 +215,30 @@ class Speeds:
         for crowd in set(map(tuple, crowds.values())):
             models = [declared.models[declared.model[each]] for each in (job, *crowd)]
             part = self._physics.interference.parts(models, kind, gpus)[0]
+            if not part:
+                self._crowded[job] = crowd, kind
             parts.append(mine[0].share / WHOLE if math.isnan(part) else part)
-        return min(parts, default=1.0)
+        return max(min(parts, default=1.0), tenancy.LEAST)
+
+    def refuse_crowded(self) -> None:
+        """After a plan was carried out: raises BadInput where jobs still share GPUs on which their
+        memory does not fit. While it is carried out, some are not gone yet."""
+        crowded, self._crowded = self._crowded, {}
+        for job in crowded:
+            if self._attempts.alive[job]:
+                self._part(job)
+        for job, (crowd, kind) in self._crowded.items():
+            names = ", ".join(map(str, sorted((job, *crowd))))
+            raise BadInput(
+                f"jobs {names} need more than the memory of the {kind} that they share",
+                where="memory of profiles",
+                mend="a recipe may not put them together",
+            )
 
     # ------------------------------------------------------------------ terms
 
     def _forget_terms(self, job: int) -> None:
-        """A new attempt has none but those that the plan gives which starts it."""
+        """It has none but those that the plan gives which is carried out."""
         if self._terms.pop(job, None) is not None:
             for known in (self._company, self._settles, self._had):
                 known.pop(job, None)
@@ -210,29 +251,26 @@ class Speeds:
         self._ahead = {
             action.job: Terms.of(action.knobs)
             for action in actions
-            if type(action) is Tune and "request" in action.knobs
+            if type(action) is Tune and action.knobs.get("request", WITHDRAWN) != WITHDRAWN
         }
 
     def _by_terms(self, job: int) -> float:
         """The factor on the speed of a job with terms: what the device leaves it on which it has
-        least. It changes once more when rate controllers have settled."""
+        least. It changes once more for each when its rate controllers have settled."""
         attempts, now = self._attempts, self._attempts.now
         company = self._on_devices(job)
         if company != self._company.get(job):
             self._company[job] = company
-            divided = [self._division(device, guests)[job] for device, guests in company]
-            first = min(factor.now for _, factor in divided)
-            then = min(factor.then for _, factor in divided)
-            lasts = max(factor.lasts for _, factor in divided)
-            self._had[job] = min(part.then for part, _ in divided)
-            began = attempts.began[job]
-            begins = max(now, began) if began < NEVER else now
-            at = begins + math.ceil(lasts * SECOND) if first != then else 0
-            self._settles[job] = first, then, at
-            if at > now:
-                heappush(attempts.heap, (at, PACE, job, _SETTLED))
-        first, then, at = self._settles[job]
-        return first if now < at else then
+            divided = [self._division(device, guests) for device, guests in company]
+            self._had[job] = min(each.by_job[job][0].then for each in divided)
+            factors = [(each.begins, each.by_job[job][1]) for each in divided]
+            self._settles[job] = [
+                (begins + math.ceil(factor.lasts * SECOND), factor) for begins, factor in factors
+            ]
+            for at in {at for at, factor in self._settles[job] if factor.now != factor.then}:
+                if at > now:
+                    heappush(attempts.heap, (at, PACE, job, _SETTLED))
+        return min(has.now if now < at else has.then for at, has in self._settles[job])
 
     def _on_devices(self, job: int) -> _OnDevices:
         """The jobs on the devices of the job. A search is not: its trials compute there."""
@@ -243,8 +281,9 @@ class Speeds:
         guests = [(self._guest(each), _masks(held[each])) for each in near]
         for node, devices in _masks(held[job]).items():
             for device in members(devices):
+                found = node, device
                 near_by = [each for each, mask in guests if mask.get(node, 0) >> device & 1]
-                divided.setdefault(tuple(near_by), (node, device))
+                divided[tuple(near_by)] = min(divided.get(tuple(near_by), found), found)
         return tuple((device, company) for company, device in divided.items())
 
     def _guest(self, job: int) -> Guest:
@@ -258,11 +297,13 @@ class Speeds:
         terms = self._ahead.get(job, self._terms.get(job))
         return Guest(job, tenancy.demand(stated, asked), asked, terms, memory)
 
-    def _division(self, device: _Device, guests: tuple[Guest, ...]) -> dict[int, tuple[Has, Has]]:
-        """By job the part of the device's time, and the factor on its speed."""
-        known = self._divided.get(device)
-        if known is None or known[0] != guests:
-            nodes = self._physics.nodes
+    def _division(self, device: _Device, guests: tuple[Guest, ...]) -> _Divided:
+        """How the device's time is divided. Its rate controllers begin when all its jobs compute:
+        at one time for all, so that no more is given out than there is."""
+        known, now, nodes = self._divided.get(device), self._attempts.now, self._physics.nodes
+        alive, began = self._attempts.alive, self._attempts.began
+        attempts = tuple([alive[each.job] % SUSPENSION for each in guests])
+        if known is None or known[:2] != (attempts, guests):
             size = nodes.type_specs[nodes.gpu_type[device[0]]].memory
             with_parts = [each._replace(had=self._had.get(each.job, 0.0)) for each in guests]
             divided, moved = tenancy.parts(with_parts), tenancy.on_host(guests, size)
@@ -270,9 +311,11 @@ class Speeds:
                 each.job: tenancy.speed(each, divided[each.job], moved.get(each.job, 0.0))
                 for each in guests
             }
-            known = guests, {job: (divided[job], factors[job]) for job in divided}
+            by_job = {job: (divided[job], factors[job]) for job in divided}
+            coming = [began[each.job] for each in guests if now < began[each.job] < NEVER]
+            known = _Divided(attempts, guests, max(coming, default=now), by_job)
             self._divided[device] = known
-        return known[1]
+        return known
 
     # ------------------------------------------------------------------ what follows
 

@@ -141,6 +141,8 @@ class Settings(msgspec.Struct):
 
     knobs: dict[int, dict[str, float | bool | str]] = {}
     """By job: the knobs that were turned (`Tune`)."""
+    inherited: dict[int, bool] = {}
+    """The jobs that share GPUs on terms of a policy before this one, until it is asked."""
     routes: dict[int, dict[int, float]] = {}
     """By service: weights by replica (`Route`)."""
     spawning: dict[int, int] = {}
@@ -154,6 +156,7 @@ class Settings(msgspec.Struct):
     def forget(self, job: int) -> None:
         """The job is over."""
         self.knobs.pop(job, None)
+        self.inherited.pop(job, None)
         self.routes.pop(job, None)
         self.spawning.pop(job, None)
 

@@ -68,6 +68,7 @@ class Families(Reducer):
 
     def _tune(self, action: Tune) -> None:
         self.settings.knobs.setdefault(action.job, {}).update(action.knobs)
+        self.settings.inherited.pop(action.job, None)
 
     def _spawn(self, action: Spawn) -> None:
         parent, spawning = action.parent, self.settings.spawning

@@ -14,6 +14,7 @@ import numpy as np
 from ganger.core.errors import BadInput
 from ganger.core.events import kinds_of_change
 from ganger.core.kernel import Kernel
+from ganger.core.plan import WITHDRAWN
 from ganger.core.protocols import Journal, Oracle, Policy, memory_type
 from ganger.core.spec import Kind, Shape
 from ganger.core.state.cluster import Nodes
@@ -137,7 +138,12 @@ def restore(
 def forget(snapshot: Snapshot) -> Snapshot:
     """The same state for another policy: it is asked at once, and remembers nothing. What the one
     before has set aside waits for devices again; what it has suspended goes on as soon as nobody
-    computes there."""
+    computes there. The terms on which jobs share GPUs are withdrawn as soon as the other has been
+    asked, unless it gives them anew."""
+    knobs = snapshot.settings.knobs
+    terms = {
+        job: True for job, turned in knobs.items() if turned.get("request", WITHDRAWN) != WITHDRAWN
+    }
     columns = dict(snapshot.columns)
     phase = np.frombuffer(columns["phase"], np.int8).copy()
     phase[[job for job in snapshot.paused if job not in snapshot.on_hold]] = Phase.PENDING
@@ -148,6 +154,7 @@ def forget(snapshot: Snapshot) -> Snapshot:
         wake=NEVER,
         changes=-1,
         columns=columns,
+        settings=msgspec.structs.replace(snapshot.settings, inherited=terms),
         paused=[],
         pausing=[],
         resuming=sorted({*snapshot.resuming, *snapshot.resumable}),

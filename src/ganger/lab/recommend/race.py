@@ -258,7 +258,7 @@ def _check(
             mend="give 1 or more of each",
         )
     nodes = Nodes(cluster.check())
-    types = [name for name in nodes.types if name]
+    types = [kind for kind in nodes.type_specs if kind.name]
     refuse_impossible(where_it_runs(trace, trace.profiles, types), nodes)
     physics = Physics(nodes, setup.profiles or trace.profiles, setup.costs)
     make_oracle(trace, physics, setup)  # raises for what nobody can know

@@ -11,7 +11,7 @@ from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, WHOLE
-from ganger.lab.simulating.oracles import PAST
+from ganger.lab.simulating.oracles import told
 from ganger.recipes.registry import Recipe, nearest
 from ganger.workloads.trace import Trace
 
@@ -82,13 +82,6 @@ def offers(trace: Trace, cluster: ClusterSpec) -> frozenset[str]:
 def _several(declared: Declared, column: str) -> bool:
     values = getattr(declared, column)[: declared.n]
     return bool((values != values[0]).any())
-
-
-def told(knows: str) -> frozenset[str]:
-    """What an oracle of that kind can tell: durations, throughputs."""
-    if knows == "nothing":
-        return frozenset()
-    return frozenset(("durations",)) if knows in PAST else frozenset(("durations", "throughputs"))
 
 
 def plausible(

@@ -13,6 +13,13 @@ PAST = ("history", "measured", "rolling", "group", "estimate", "nothing")
 """What an oracle can know without being told the truth."""
 
 
+def told(knows: str) -> frozenset[str]:
+    """What an oracle of that kind can tell: durations, throughputs."""
+    if knows == "nothing":
+        return frozenset()
+    return frozenset(("durations",)) if knows in PAST else frozenset(("durations", "throughputs"))
+
+
 def oracle_of_past(knows: str) -> Oracle:
     """An oracle that has only what it sees: one of `PAST`. Raises BadInput."""
     if knows not in PAST:

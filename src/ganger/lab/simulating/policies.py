@@ -11,7 +11,8 @@ from ganger.client.strangers import refuse_others_file
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.protocols import Policy
 from ganger.core.spec import Kind
-from ganger.core.units import NEVER
+from ganger.core.units import NEVER, WHOLE
+from ganger.lab.simulating.oracles import told
 from ganger.lab.simulating.setup import Setup
 from ganger.lab.simulating.user_policy import OwnPolicy, load_own
 from ganger.mechanisms.common.planes import Planes
@@ -140,11 +141,13 @@ def needs_of(spec: str) -> str:
     """What the recipe of `spec` must know; "own" for a user's file."""
     if spec.partition(":")[0].endswith(".py"):
         return "own"
-    return registry.parse(spec, bounded=False)[0].needs
+    found, arguments = registry.parse(spec, bounded=False)
+    return found.needs_with(arguments)
 
 
 def known(recipe: str | Policy, setup: Setup, trace: Trace) -> str:
-    """What the policy knew of durations: nothing, if its recipes never ask."""
+    """What the policy knew: as `setup` says of durations; "speeds" or "noisy speeds" if its recipes
+    ask for these only; nothing, if they ask for nothing that they are told."""
     if not isinstance(recipe, str):
         return setup.knows
     recipes = [recipe]
@@ -152,29 +155,61 @@ def known(recipe: str | Policy, setup: Setup, trace: Trace) -> str:
         recipes.append(setup.inner)
     if setup.serving and has_services(trace):
         recipes.append(setup.serving)
-    return "nothing" if all(needs_of(each) == "nothing" for each in recipes) else setup.knows
+    needs = ", ".join(map(needs_of, recipes))
+    if "durations" in needs or "own" in needs:
+        return setup.knows
+    if "throughputs" in needs and "throughputs" in told(setup.knows):
+        return "noisy speeds" if setup.knows == "noisy" else "speeds"
+    return "nothing"
 
 
 def doubts(recipe: str | Policy, trace: Trace, setup: Setup) -> list[str]:
     """What the recipe must know and does not, and what it wants of models and none has."""
     if not isinstance(recipe, str):
         return []
-    return [*_unknown_durations(recipe, trace, setup), *_nothing_to_share(recipe, trace, setup)]
-
-
-def _nothing_to_share(recipe: str, trace: Trace, setup: Setup) -> list[str]:
-    """Said where jobs could share GPUs, and of no model of theirs it is known how fast it does."""
-    if recipe.partition(":")[0].endswith(".py"):
+    if needs_of(recipe) == "own":
         return []
-    declared, profiles = trace.declared, setup.profiles
-    names = {declared.models[code] for code in np.unique(declared.model[: trace.jobs]).tolist()}
-    wants = registry.parse(recipe, bounded=False)[0].wants
-    if "models that share GPUs" not in wants or any(profiles.of(name).shares for name in names):
+    return [
+        *_unknown_durations(recipe, trace, setup),
+        *_unknown_speeds(recipe, trace, setup),
+        *_without_parts(recipe, trace),
+    ]
+
+
+def _unknown_speeds(recipe: str, trace: Trace, setup: Setup) -> list[str]:
+    """Said where the recipe must know speeds and is told none, or jobs could share GPUs, and of no
+    model of theirs it is known how fast it does."""
+    found, declared = registry.parse(recipe, bounded=False)[0], trace.declared
+    shares = "models that share GPUs" in found.wants
+    if "throughputs" in needs_of(recipe) and "throughputs" not in told(setup.knows):
+        so = "no job shares GPUs" if shares else "speeds are taken to be in proportion to GPUs"
+        return [f"it needs speeds and has none (--knows {setup.knows}): {so}; try --knows truth"]
+    codes = np.unique(declared.model[: trace.jobs]).tolist() if shares else []
+    known = [code for code in codes if setup.profiles.of(declared.models[code]).shares]
+    if known and found.shares_plain:
+        shapes = np.unique(
+            declared.shape[: trace.jobs][np.isin(declared.model[: trace.jobs], known)]
+        )
+        if not any(declared.shapes[code].is_plain for code in shapes.tolist()):
+            return [
+                "no job shares GPUs: each asks for more than whole GPUs, such as CPUs or memory,"
+                " or is of a model of which it is not known how fast it runs beside others"
+            ]
+    if known or not shares:
         return []
     return [
         "no job shares GPUs: no model of the trace has stages, utilisation or measured pairs"
         " (--profiles, docs/profiles-file.md)"
     ]
+
+
+def _without_parts(recipe: str, trace: Trace) -> list[str]:
+    """Said where the recipe places parts of GPUs, and no job asks for one."""
+    declared = trace.declared
+    wants = registry.parse(recipe, bounded=False)[0].wants
+    shapes = [declared.shapes[code] for code in np.unique(declared.shape[: trace.jobs]).tolist()]
+    parts = any(role.needs.share < WHOLE for shape in shapes for role in shape.roles)
+    return [] if parts or wants != ("parts of GPUs",) else ["no job asks for a part of a GPU"]
 
 
 def _unknown_durations(recipe: str, trace: Trace, setup: Setup) -> list[str]:

@@ -412,6 +412,10 @@ class TwoClasses:
             plan.actions.append(self._terms(job, view.at.attempt[job], firm=True))
         started = [a for a in plan.actions if isinstance(a, Start) and a.job in known.drawn]
         plan.actions += [self._terms(a.job, a.attempt, firm=known.drawn[a.job]) for a in started]
+        for job in sorted(view.inherited - set(turned)):
+            if job in known.where:
+                attempt, firm = view.at.attempt[job], known.where[job][0]
+                plan.actions.append(self._terms(job, attempt, firm=firm))
         if self.promotes and (known.any_loose or not all(known.drawn.values())):
             plan.until |= CAPACITY_FREED | CAPACITY_LOST | COMMANDED
         return plan, None

@@ -20,7 +20,7 @@ import numpy as np
 
 from ganger.core.errors import BadInput
 from ganger.core.profiles import Goodput, OnType, Profile, Profiles, StepTimes
-from ganger.core.spec import Shape
+from ganger.core.spec import GpuType, Shape
 from ganger.core.state.names import Names
 from ganger.core.units import micros
 from ganger.workloads.files import open_text
@@ -206,19 +206,27 @@ def trained_to_target(trace: Trace, profiles: Profiles) -> Trace:
     return replace(trace, duration=duration)
 
 
-def where_it_runs(trace: Trace, profiles: Profiles, types: Sequence[str]) -> Trace:
-    """`trace` with jobs that may go anywhere bound to those of `types` on which their model was
-    not measured to fail. Raises BadInput where it fails on all."""
+def where_it_runs(trace: Trace, profiles: Profiles, types: Sequence[GpuType]) -> Trace:
+    """`trace` with jobs bound to those of `types` whose memory is enough for their model and, if
+    they may go anywhere, on which it was not measured to fail. Raises BadInput where there are
+    none."""
     declared, n = trace.declared, trace.jobs
     kinds = np.stack([declared.model[:n], declared.shape[:n]], axis=1)
     bound: list[tuple[int, int, Shape]] = []
     for model, code in np.unique(kinds, axis=0).tolist():
         shape, profile = declared.shapes[code], profiles.of(declared.models[model])
-        able = tuple(kind for kind in types if profile.runs_on(kind, shape.gpus))
-        if shape.gpus and not shape.gpu_types and len(able) < len(types):
+        asked = [kind for kind in types if not shape.gpu_types or kind.name in shape.gpu_types]
+        able = tuple(
+            kind.name
+            for kind in asked
+            if profile.peak <= kind.memory
+            and (shape.gpu_types or profile.runs_on(kind.name, shape.gpus))
+        )
+        if shape.gpus and len(able) < len(asked):
             if not able:
+                needs = f", and needs {profile.peak:g} MiB of each" if profile.peak else ""
                 raise BadInput(
-                    f"{declared.models[model]!r} runs on {shape.gpus} GPUs of no type there",
+                    f"{declared.models[model]!r} runs on {shape.gpus} GPUs of no type there{needs}",
                     where=trace.name,
                     mend="add a GPU type to --cluster on which it does",
                 )

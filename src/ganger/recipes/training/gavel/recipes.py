@@ -71,6 +71,7 @@ CENTRED = {
     reconstructed="what a programme leaves undecided goes where it does most; makespan is one"
     " programme in 1/T instead of a bisection; pairs that gain nothing are left out",
     wants=("GPU types",),
+    durations_with={"objective": (Objective.FTF, Objective.MAKESPAN), "deadlines": (True,)},
 )
 def gavel(
     objective: Objective = Objective.MAX_MIN,
@@ -171,6 +172,7 @@ def _in_time(objective: Objective) -> LargestSum:
     needs="throughputs",
     reconstructed="the parts are solved one after the other",
     wants=("GPU types",),
+    durations_with={"objective": (Objective.MAKESPAN,)},
 )
 def pop(
     objective: Objective = Objective.MAX_MIN,

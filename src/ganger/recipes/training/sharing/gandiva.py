@@ -109,6 +109,9 @@ class PairsThatPay:
             return False
         if mine is not None and mine[1] != held:
             return False
+        needed = sum(_memory(view, each) for each in (job, others[0]))
+        if needed > view.ledger.device_memory(held[0].node):
+            return False
         return memory.pairs.get(_key(view, job, others[0]), self.least) >= self.least
 
     def wake(self, view: View, memory: Tried, groups: Groups) -> int:
@@ -119,6 +122,12 @@ class PairsThatPay:
                 began = [at.began[job] if at.phase[job] == _RUNNING else view.now for job in group]
                 ends = min(ends, max(began) + self.trial)
         return ends
+
+
+def _memory(view: View, job: int) -> float:
+    """MiB that the job needs of each of its GPUs: as it states, else at its model's peak."""
+    stated = view.draft.shape(job).roles[0].needs.gpu_memory
+    return stated or view.oracle.profile(view.jobs.models[view.at.model[job]]).peak
 
 
 def _takes_whole_gpus(shape: Shape) -> bool:

@@ -64,11 +64,13 @@ class Tokens:
         return self.inner.name
 
     def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
-        """The inner plan, and the terms of the jobs that start."""
+        """The inner plan, and the terms of the jobs that start, and of those that had others."""
         plan, memory = self.inner.decide(view, memory)
-        for start in [action for action in plan.actions if isinstance(action, Start)]:
-            request = -largest_request(view, start.job) / WHOLE
+        begin = {each.job: each.attempt for each in plan.actions if isinstance(each, Start)}
+        others = sorted(view.inherited - begin.keys())
+        for job, attempt in [*begin.items(), *((job, view.at.attempt[job]) for job in others)]:
+            request = -largest_request(view, job) / WHOLE
             if request < 1.0:
                 knobs = {"request": request, "limit": max(self.limit, request)}
-                plan.actions.append(Tune(start.job, start.attempt, knobs))
+                plan.actions.append(Tune(job, attempt, knobs))
         return plan, memory

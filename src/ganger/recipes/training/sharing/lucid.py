@@ -47,7 +47,7 @@ _TRAIN: Final = int(Kind.TRAIN)
 
 class SharingScore(ByGraph):
     """Tiny 0, medium 1, jumbo 2, by the mean speed that the jobs of a pair keep, over the pairs of
-    a model with all models that were named so far; of several jobs the sum."""
+    a model with all models that were named so far and fit beside it; of several jobs the sum."""
 
     def knows(self, view: View, profile: Profile, gpus: int) -> bool:
         """Whether its speed beside some other is known."""
@@ -63,7 +63,9 @@ class SharingScore(ByGraph):
             view.oracle.interference((model, other), gpu_type, gpus)
             for other in view.jobs.models.values
         ]
-        known = [float(parts.mean()) for parts in pairs if not np.isnan(parts).any()]
+        known = [
+            float(parts.mean()) for parts in pairs if parts.all() and not np.isnan(parts).any()
+        ]
         if not known:
             return math.nan
         mean = math.fsum(known) / len(known)

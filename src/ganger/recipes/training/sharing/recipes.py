@@ -230,6 +230,7 @@ def yeung(limit: Amount = 1.0, share: COMPANY = 4, skip: bool = False) -> Policy
     reconstructed=f"from the abstract. {PACKED}. The predictor is trained on the synthetic"
     " generator `roofline`; the weight of distance and the order of preference are ours",
     wants=("models that share GPUs",),
+    durations_with={"shortest": (True,)},
 )
 def horus(
     limit: Amount = 1.0,

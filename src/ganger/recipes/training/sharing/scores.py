@@ -8,16 +8,16 @@ from collections.abc import Sequence
 
 from ganger.core.profiles import Profile
 from ganger.core.view import View
-from ganger.estimate.gpu_use import gpu_use, predicted_memory
+from ganger.estimate.gpu_use import gpu_memory, gpu_use
 from ganger.estimate.slowdown import Slowdowns
 
 
 class ByGraph:
-    """A score that knows of memory what graphs tell."""
+    """A score that knows of memory what profiles and graphs tell."""
 
     def memory(self, profile: Profile) -> int:
-        """By its graph."""
-        return predicted_memory(profile.graph) if profile.graph is not None else 0
+        """As stated, else by its graph."""
+        return gpu_memory(profile)
 
 
 class LongestSlowdown(ByGraph):
