@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from ganger.engines.agent.pacing import ARRIVAL_RATE, LEAST, STEP_TIME, UNMEASURED, Pacing
+from ganger.engines.agent.pacing import LEAST, UNMEASURED, Pacing
 from ganger.engines.agent.protocol import Key, Rate, Terms
-from ganger.estimate.rates import RESET
+from ganger.estimate.rates import ARRIVAL_RATE, RESET, STEP_TIME
 
 FIRM, LOOSE, THIRD = Key(1, 1), Key(2, 1), Key(3, 1)
 ALONE = 10_000.0

@@ -121,7 +121,8 @@ class Measured(Event, frozen=True, gc=False):
 
 class Sampled(Event, frozen=True, gc=False):
     """What a running attempt used lately: of its GPUs the busiest one's share of the time, from 0
-    to 1 (-1: not measured), and cores. Told when it has settled, and when it changed."""
+    to 1 (-1: not measured), and cores. The first sample is an event, and each that differs from it
+    noticeably."""
 
     rank: ClassVar[int] = 7
     job: int

@@ -241,16 +241,16 @@ class Attempts:
 
     def share(self, key: tuple[int, int], knobs: Mapping[str, float | bool | str]) -> None:
         """On what terms the attempt shares its devices from now on."""
-        one = self._attempts.get(key)
-        if one is not None:
-            one.knobs = {**one.knobs, **knobs}
-            for node in one.seats:
-                self._say_terms(one, node)
+        attempt = self._attempts.get(key)
+        if attempt is not None:
+            attempt.knobs = {**attempt.knobs, **knobs}
+            for node in attempt.seats:
+                self._say_terms(attempt, node)
 
-    def _say_terms(self, one: Attempt, node: int) -> None:
-        if why := self._agents.share(one, node):
-            one.knobs = {}
-            self.events.append(Unable(one.job, Tune.__name__, why=why))
+    def _say_terms(self, attempt: Attempt, node: int) -> None:
+        if why := self._agents.share(attempt, node):
+            attempt.knobs = {}
+            self.events.append(Unable(attempt.job, Tune.__name__, why=why))
 
     def _say_all(self, one: Attempt) -> None:
         for node in one.seats:
@@ -316,7 +316,7 @@ class Attempts:
         assert isinstance(message, wire.OfPart)
         key = message.key
         box.mentioned.add(key)
-        one = self._attempts.get((key.job, key.attempt))
+        one = self._attempts.get(key.both)
         node = box.node_of(key.seat)
         if one is None or node not in one.seats:
             self._unwanted(box, message)
@@ -361,10 +361,9 @@ class Attempts:
 
     def used(self, box: Box, message: wire.Used) -> None:
         """What an agent saw a part use."""
-        one = self._attempts.get((message.key.job, message.key.attempt))
-        if one is not None and one.started and box.node_of(message.key.seat) in one.seats:
-            told = one.account.used(box.hello.name, message, self._now(), self._progress_every)
-            self.events += told
+        attempt, every = self._attempts.get(message.key.both), self._progress_every
+        if attempt and attempt.started and box.node_of(message.key.seat) in attempt.seats:
+            self.events += attempt.account.used(box.hello.name, message, self._now(), every)
 
     def _unwanted(self, box: Box, message: wire.Message) -> None:
         """A part that no attempt of ours has: it was given up while its agent was away."""

@@ -218,19 +218,19 @@ def judged(one: Attempt, end: Outcome, replaced: bool) -> Turn:
     return Turn.FAILED if one.ran or one.started else Turn.REFUSED
 
 
-def is_final(one: Attempt, end: Outcome, launch_of: Callable[[int], Launch]) -> bool:
+def is_final(attempt: Attempt, end: Outcome, launch_of: Callable[[int], Launch]) -> bool:
     """Whether a job whose attempt failed is not tried again."""
     if end.final or end.why.startswith("NodeFail"):
         return end.final
     try:
-        return launch_of(one.job).retries <= 0
+        return launch_of(attempt.job).retries <= 0
     except BadInput:
         return True
 
 
 def finished_before(events: list[AnyEvent], job: int, attempt: int) -> bool:
-    """Whether it is still to be told that the attempt before this one finished: then that one is
-    released, and this one has finished."""
+    """Whether the owner does not know yet that the attempt before this one finished. If so, that
+    one is released, and this one has finished."""
     before = Finished(job, attempt - 1)
     if before not in events:
         return False
@@ -240,7 +240,7 @@ def finished_before(events: list[AnyEvent], job: int, attempt: int) -> bool:
 
 
 def withdraw_refusal(events: list[AnyEvent], key: tuple[int, int]) -> None:
-    """If it is still to be told that the attempt was refused: it is released instead."""
+    """An attempt is released if the owner does not know yet that it was refused."""
     for i, event in enumerate(events):
         if isinstance(event, Refused) and (event.job, event.attempt) == key:
             events[i] = Released(*key, UNCHANGED)
@@ -283,17 +283,17 @@ class Hold(NamedTuple):
 
 def adopted(hold: Hold, launch: Launch) -> Attempt:
     """The attempt of which a restored kernel believes this."""
-    one = Attempt(hold.job, hold.attempt, hold.placement, launch)
-    one.reports, one.knobs = hold.reports, hold.knobs
-    for seat in one.seats.values():
+    attempt = Attempt(hold.job, hold.attempt, hold.placement, launch)
+    attempt.reports, attempt.knobs = hold.reports, hold.knobs
+    for seat in attempt.seats.values():
         seat.unsure = True
     if hold.phase != Phase.STARTING:
-        one.course = Course.RUNNING
+        attempt.course = Course.RUNNING
     if hold.phase == Phase.STOPPING:
-        one.want = Want.LEAVE
+        attempt.want = Want.LEAVE
     elif hold.phase == Phase.SUSPENDED:
-        one.want = Want.SUSPEND
-    return one
+        attempt.want = Want.SUSPEND
+    return attempt
 
 
 def overlap(one: Hold, other: Hold) -> bool:

@@ -178,7 +178,11 @@ class FleetEngine:
 
     def _turns(self, action: Tune) -> bool:
         """Whether the knobs are terms of sharing, and those can be kept here."""
-        return "request" in action.knobs and Tune.__name__ in self.capabilities.actions
+        return (
+            "request" in action.knobs
+            and not action.knobs.get("lane")
+            and Tune.__name__ in self.capabilities.actions
+        )
 
     def _refuse_unable(self, plan: Plan) -> None:
         """Refuse what is asked for and cannot be done here; say so once of each kind."""

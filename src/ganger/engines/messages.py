@@ -68,10 +68,10 @@ class Messages:
         """Have a part go on."""
         self.tell(node, wire.Resume(self.key(one.key, node)))
 
-    def share(self, one: Attempt, node: int) -> str:
-        """Say on what terms a part that runs shares its devices, if there are any; why it cannot be
-        said, if its agent is too old."""
-        box, knobs, seat = self.box(node), one.knobs, one.seats[node]
+    def share(self, attempt: Attempt, node: int) -> str:
+        """Send the terms on which a part that runs shares its devices, if there are any. Why they
+        cannot be sent, if its agent is too old."""
+        box, knobs, seat = self.box(node), attempt.knobs, attempt.seats[node]
         if not knobs or seat.status < Status.LAUNCHED or seat.over:
             return ""
         if box is not None and box.hello.version < wire.SINCE[wire.Terms]:
@@ -79,7 +79,7 @@ class Messages:
         numbers = [float(knobs.get(name, 1.0)) for name in ("request", "limit", "settle_s")]
         request, limit, settle_s = numbers
         control = str(knobs.get("control", ""))
-        self.tell(node, wire.Terms(self.key(one.key, node), request, limit, control, settle_s))
+        self.tell(node, wire.Terms(self.key(attempt.key, node), request, limit, control, settle_s))
         return ""
 
     def forget(self, one: Attempt, node: int) -> None:

@@ -34,11 +34,11 @@ LEAST_USE = 0.01
 
 class Use(msgspec.Struct):
     """What jobs of a model use of a GPU alone: the share of its time, over so many `samples`, and
-    the share that policies are told."""
+    the share that policies know."""
 
     gpu: float = 0.0
     samples: int = 0
-    told: float = 0.0
+    known: float = 0.0
 
 
 class Past(msgspec.Struct):
@@ -128,7 +128,7 @@ class History(Ignorant):
     def profile(self, model: str) -> Profile:
         """What the model's jobs used of a GPU; the plain profile where nothing was sampled."""
         use = self.learnt.uses.get(model)
-        return Profile(utilisation={"gpu": use.told}) if use and use.told else PLAIN_PROFILE
+        return Profile(utilisation={"gpu": use.known}) if use and use.known else PLAIN_PROFILE
 
     def _sampled(self, view: View, event: Sampled) -> None:
         """A moving mean; policies are told of it when it has moved by a tenth."""
@@ -139,8 +139,8 @@ class History(Ignorant):
         use = self.learnt.uses.setdefault(model, Use())
         use.samples = min(use.samples + 1, SAMPLES)
         use.gpu += (event.gpu - use.gpu) / use.samples
-        if abs(use.gpu - use.told) >= CHANGE or not use.told:
-            use.told = max(use.gpu, LEAST_USE)
+        if abs(use.gpu - use.known) >= CHANGE or not use.known:
+            use.known = max(use.gpu, LEAST_USE)
             view.forget()
 
     # ------------------------------------------------------------------ predicting

@@ -11,6 +11,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+STEP_TIME: Final = "step-time"
+ARRIVAL_RATE: Final = "arrival-rate"
+"""What cuts the rate of a job without a request: as in AntMan, as in TGS."""
 HOST_MIB_PER_SECOND: Final = 15_750 * 1e6 / 2**20
 """Between the memory of a device and that of the host: PCIe 3.0 x16, by its standard."""
 FIRST: Final = 0.01
@@ -71,12 +74,12 @@ class Launches(NamedTuple):
     slow: bool = True
     grew: bool = False
 
-    def after(self, deviation: float, most: float = 1.0) -> Launches:
+    def after(self, deviation: float, ceiling: float = 1.0) -> Launches:
         """After a period in which the production job lost the part `deviation` of its speed, where
-        the opportunistic one asks for `most`."""
+        the opportunistic one asks for `ceiling`."""
         if deviation <= KEPT:
             grown = self.rate * GROWTH if self.slow else self.rate + STEP
-            return Launches(min(grown, most), self.slow, not self.slow)
+            return Launches(min(grown, ceiling), self.slow, not self.slow)
         if deviation >= FAR:
             return Launches(self.rate / RESET)
         return Launches(self.rate / GROWTH if self.slow else self.rate * CUT, False)

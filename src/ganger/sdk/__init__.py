@@ -321,10 +321,10 @@ def step() -> None:
     while True:
         rate = _pace.read()
         due = now + took * (1.0 / rate - 1.0) if rate else float("inf")
-        left = due - time.monotonic()
-        if left <= 0 or should_checkpoint():
+        wait = due - time.monotonic()
+        if wait <= 0 or should_checkpoint():
             break
-        time.sleep(min(left, _HELD))
+        time.sleep(min(wait, _HELD))
     _pace.began = time.monotonic()
 
 

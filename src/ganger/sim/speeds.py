@@ -123,8 +123,7 @@ class Speeds:
                 self._terms[job] = Terms.of(knobs[job])
         for job in held.keys() & self._terms.keys():
             self._by_terms(job)
-            settled = self._settles[job][1]
-            self._settles[job] = settled, settled, 0
+            self._settles[job] = [(0, has) for _, has in self._settles[job]]
         for job in held:
             self._level[job] = self._attempts.rate[job] / self._slowed(job, 1.0)
 

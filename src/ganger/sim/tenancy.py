@@ -18,12 +18,18 @@ from typing import Final, NamedTuple
 from ganger.core.errors import BadInput
 from ganger.core.profiles import UNSTATED, Memory
 from ganger.estimate.lanes import IterationLane, needed, speeds
-from ganger.estimate.rates import FIRST, HOST_MIB_PER_SECOND, Tenant, divide, settling
+from ganger.estimate.rates import (
+    ARRIVAL_RATE,
+    FIRST,
+    HOST_MIB_PER_SECOND,
+    STEP_TIME,
+    Tenant,
+    divide,
+    settling,
+)
 
 LEAST: Final = 0.001
 """The least factor on a speed: no job stands still for good."""
-STEP_TIME: Final = "step-time"
-ARRIVAL_RATE: Final = "arrival-rate"
 WAIT: Final = "wait"
 BY_ITERATION: Final = "iteration"
 

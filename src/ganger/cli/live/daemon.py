@@ -209,13 +209,7 @@ def up(
         "pilot_time": pilot_time,
     }
     if advise:
-        if engine != "slurm":
-            raise BadInput(
-                "only the jobs of a Slurm cluster", where="--advise", mend="add --engine slurm"
-            )
-        from ganger.cli.live.site import advise as say
-
-        say(partition, recipe or "backfill", knows or "history", again=foreground, as_json=as_json)
+        _advise(engine, partition, recipe, knows, again=foreground, as_json=as_json)
         return
     if dry_run:
         _say_what(settings, as_json)
@@ -226,6 +220,25 @@ def up(
         raise SystemExit(main(msgspec.json.encode(settings).decode()))
     _start(Places(home()), settings)
     _show(Client().call("GET", "/v1/status", Status), as_json, Places(home()))
+
+
+def _advise(
+    engine: str | None,
+    partition: str,
+    recipe: str,
+    knows: str | None,
+    *,
+    again: bool,
+    as_json: bool,
+) -> None:
+    """Print what the recipe would do with Slurm's own jobs."""
+    if engine != "slurm":
+        raise BadInput(
+            "only the jobs of a Slurm cluster", where="--advise", mend="add --engine slurm"
+        )
+    from ganger.cli.live.site import advise
+
+    advise(partition, recipe or "backfill", knows or "history", again=again, as_json=as_json)
 
 
 def _say_what(settings: Mapping[str, object], as_json: bool) -> None:

@@ -1,11 +1,11 @@
 """For which part of the time each part of a job computes that shares its devices on terms.
 
-The terms come from the policy, by the engine. A job that requests nothing is opportunistic: its
-rate follows the steps of the guaranteed jobs beside it, as AntMan's local coordinator does
+The policy gives the terms, the engine passes them on. A job that requests nothing is opportunistic:
+its rate follows the steps of the guaranteed jobs beside it, as AntMan's local coordinator does
 (OSDI 2020) and TGS' controller (NSDI 2023). Requests and limits divide the time as KubeShare's
 tokens do. What is decided here is what `sim.tenancy` takes these controllers to do.
 
-No clock and no socket: it is told what happens and asked what follows.
+There is no clock and no socket here.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ from math import inf
 from typing import Final
 
 from ganger.engines.agent.protocol import Key, Rate, Terms
-from ganger.estimate.rates import Launches, Tenant, divide
+from ganger.estimate.rates import ARRIVAL_RATE, Launches, Tenant, divide
 
 LEAST: Final = 0.01
 """The least part of the time: no job stands still for good."""
-STEP_TIME: Final = "step-time"
-ARRIVAL_RATE: Final = "arrival-rate"
-CONTROLS: Final = ("", STEP_TIME, ARRIVAL_RATE)
 UNMEASURED: Final = 0.1
 """What an opportunistic job has beside a guaranteed one that tells no steps."""
 _LOOK_SECONDS: Final = 1.0
@@ -53,7 +50,7 @@ class Guest:
         self.held = False
         """Whether it is held at its rate, whatever it does by itself."""
         self.strikes = 0
-        self.told: tuple[float, bool] | None = (1.0, False)
+        self.known: tuple[float, bool] | None = (1.0, False)
         """The rate that its supervisor knows, and whether it holds the job; None: nobody knows."""
         self.launches = Launches(LEAST)
         self.more = _MORE
@@ -79,9 +76,9 @@ class Pacing:
         """When to `look` next (monotonic seconds)."""
 
     def add(self, key: Key, devices: Iterable[int], terms: Terms | None, now: float) -> None:
-        """It runs, says its supervisor, who may have forgotten its rate."""
+        """A part runs. Its supervisor may have forgotten its rate."""
         guest = self._guests.setdefault(key, Guest(devices, now))
-        guest.told = None
+        guest.known = None
         if terms is not None:
             self.give(terms, now)
         self._hurry(now)
@@ -141,12 +138,12 @@ class Pacing:
             for guest in loose
         )
         self.due = now + _LOOK_SECONDS if unsteady else inf
-        found = list[Rate]()
+        orders = list[Rate]()
         for key, guest in self._guests.items():
-            if guest.told != (guest.rate, guest.held):
-                guest.told = guest.rate, guest.held
-                found.append(Rate(key, guest.rate, guest.held))
-        return found
+            if guest.known != (guest.rate, guest.held):
+                guest.known = guest.rate, guest.held
+                orders.append(Rate(key, guest.rate, guest.held))
+        return orders
 
     @staticmethod
     def _measure(guest: Guest, loose: list[Guest], now: float) -> None:

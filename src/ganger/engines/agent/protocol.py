@@ -48,6 +48,11 @@ class Key(msgspec.Struct, frozen=True, array_like=True, order=True):
     seat: int = 0
 
     @property
+    def both(self) -> tuple[int, int]:
+        """Job and attempt."""
+        return self.job, self.attempt
+
+    @property
     def name(self) -> str:
         """The folder of the part."""
         return f"{self.job}.{self.attempt}.{self.seat}"

@@ -194,10 +194,10 @@ class _SomeTrials(AsStated):
 def _physics(kernel: Kernel) -> Physics:
     """Every job at the speed that it asked for; where jobs share GPUs, slowed as is believed of
     their models. A model of which nothing is known is taken to need the whole GPU."""
-    told = {model: kernel.oracle.profile(model) for model in kernel.jobs.models.values}
+    beliefs = {model: kernel.oracle.profile(model) for model in kernel.jobs.models.values}
     known = {
         model: Profile(measured=each.measured, stages=each.stages, utilisation=each.utilisation)
-        for model, each in told.items()
+        for model, each in beliefs.items()
         if each.shares
     }
     shared = (placement and placement[0].share for placement in kernel.placements().values())

@@ -395,7 +395,6 @@ class TwoClasses:
     tenant's quota allows that and no guaranteed job is on its GPUs. `control` cuts the rate of
     opportunistic jobs; `settle_s` is what it takes (see `sim.tenancy`)."""
 
-    orders: ClassVar[tuple[type, ...]] = (Tune,)
     name: str
     place: GuaranteedFirst
     control: str

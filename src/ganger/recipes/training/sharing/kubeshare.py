@@ -4,7 +4,7 @@ job use more than it requested."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from ganger.core.books.ledger import Cell, Ledger
 from ganger.core.books.share import Part
@@ -54,7 +54,6 @@ class Tokens:
     """Another policy; jobs that it starts on parts of GPUs have what they request and, while others
     leave it, up to `limit` of the device's time."""
 
-    orders: ClassVar[tuple[type, ...]] = (Tune,)
     inner: Policy
     limit: float
 
