@@ -46,7 +46,7 @@ def play(tmp_path: Path) -> Iterator[Play]:
     agents.close()
 
 
-def computing(play: Play, terms: dict[str, float | str], hook: str = "pass") -> int:
+def computing(play: Play, terms: dict[str, float | str], hook: str = "pass", **more: int) -> int:
     """A job that computes all the time on half of device 0, on these terms."""
     job, bench = play.number(), play.bench
     assert isinstance(bench, LocalBench)
@@ -59,10 +59,9 @@ def computing(play: Play, terms: dict[str, float | str], hook: str = "pass") -> 
 
 def cores_of(play: Play, job: int, seconds: float) -> float:
     """How many cores the job used, on average over the next seconds."""
-    (pid,) = processes_of(job)
-    before, began = cpu_seconds(pid), time.monotonic()
+    before, began = sum(map(cpu_seconds, processes_of(job))), time.monotonic()
     play.quiet(seconds)
-    return (cpu_seconds(pid) - before) / (time.monotonic() - began)
+    return (sum(map(cpu_seconds, processes_of(job))) - before) / (time.monotonic() - began)
 
 
 @pytest.mark.parametrize("hook", ["pass", "sdk.step()"])

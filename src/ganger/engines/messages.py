@@ -70,16 +70,17 @@ class Messages:
 
     def share(self, attempt: Attempt, node: int) -> str:
         """Send the terms on which a part that runs shares its devices, if there are any. Why they
-        cannot be sent, if its agent is too old."""
+        cannot be sent, if they are none or its agent is too old."""
         box, knobs, seat = self.box(node), attempt.knobs, attempt.seats[node]
         if not knobs or seat.status < Status.LAUNCHED or seat.over:
             return ""
         if box is not None and box.hello.version < wire.SINCE[wire.Terms]:
             return f"its agent speaks version {box.hello.version}, which does not limit rates"
-        numbers = [float(knobs.get(name, 1.0)) for name in ("request", "limit", "settle_s")]
-        request, limit, settle_s = numbers
-        control = str(knobs.get("control", ""))
-        self.tell(node, wire.Terms(self.key(attempt.key, node), request, limit, control, settle_s))
+        try:
+            terms = wire.Terms.of(self.key(attempt.key, node), knobs)
+        except ValueError as error:
+            return str(error)
+        self.tell(node, terms)
         return ""
 
     def forget(self, one: Attempt, node: int) -> None:

@@ -26,6 +26,8 @@ version 4 `Reported`; version 5
 from __future__ import annotations
 
 import hmac
+from collections.abc import Mapping
+from math import inf
 from typing import Final, TypeAlias
 
 import msgspec
@@ -33,6 +35,7 @@ import msgspec
 from ganger.core.errors import BadInput
 from ganger.core.spec import NodeSpec
 from ganger.engines.launch import Launch
+from ganger.estimate.rates import ARRIVAL_RATE, STEP_TIME
 
 VERSION: Final = 5
 OLDEST: Final = 1
@@ -188,6 +191,20 @@ class Terms(Message, frozen=True):
     limit: float = 1.0
     control: str = ""
     settle_s: float = 1.0
+
+    @classmethod
+    def of(cls, key: Key, knobs: Mapping[str, float | bool | str]) -> Terms:
+        """Those that a policy gave. Raises ValueError if they make no sense."""
+        control = str(knobs.get("control", ""))
+        request, limit = float(knobs["request"]), float(knobs.get("limit", 1.0))
+        settle_s = float(knobs.get("settle_s", 1.0))
+        parts = 0.0 <= request <= limit <= 1.0 and limit > 0.0
+        if not (parts and 0.0 <= settle_s < inf and control in ("", STEP_TIME, ARRIVAL_RATE)):
+            raise ValueError(
+                f"terms of sharing: request {request}, limit {limit}, control {control!r},"
+                f" settle_s {settle_s}"
+            )
+        return cls(key, request, limit, control, settle_s)
 
 
 class Rate(Message, frozen=True):

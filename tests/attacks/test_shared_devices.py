@@ -1,0 +1,62 @@
+"""Jobs that share a device and want more of it than they were given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engines.conformance import Play
+from engines.rig import Agents, LocalBench
+from engines.test_sharing import FIRM, LOOSE, computing, cores_of
+from ganger.core.events import Started
+from ganger.core.plan import Slot, Start, Tune
+
+NOBODY = 65534
+RAISES = """
+rate=$GANGER_DIR/../rate
+while :; do
+    echo 1.0000 > $rate; rm -f $rate; mv $GANGER_DIR/mine $rate; ln -sf /dev/null $rate
+done 2> /dev/null
+"""
+LIES = "sdk._reports.add(urgent=True, paces=1)"
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Iterator[Play]:
+    """A play on a machine with four devices, each a set of cores."""
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    agents = Agents(tmp_path / "agents", ["a"], "--core-sets")
+    bench = LocalBench(agents)
+    bench.settle()
+    yield Play(bench)
+    bench.engine.close()
+    agents.close()
+
+
+@pytest.mark.skipif(
+    os.getuid() != 0, reason="FILES OF A SECOND USER ARE NOT TESTED: only root can make them"
+)
+def test_a_job_cannot_raise_its_own_rate(play: Play) -> None:
+    """It is another user's, and the file is its agent's."""
+    computing(play, FIRM)
+    loose, bench = play.number(), play.bench
+    assert isinstance(bench, LocalBench)
+    bench.launch(loose, "sh", "-c", RAISES, counted=False, uid=NOBODY, gid=NOBODY)
+    play.apply(Start(loose, 1, (Slot(0, 1, share=500),)), Tune(loose, 1, LOOSE))
+    play.until(Started, loose)
+    play.quiet(1.0)
+    assert cores_of(play, loose, 1.5) < 0.1
+    rate = bench.agents.homes["a"] / "attempts" / f"{loose}.1.0" / "rate"
+    assert float(rate.read_text()) < 0.1
+    assert rate.stat().st_uid == 0
+
+
+def test_a_job_that_only_says_that_it_paces_itself_is_held(play: Play) -> None:
+    computing(play, FIRM)
+    loose = computing(play, LOOSE, LIES)
+    play.quiet(12.0)
+    assert cores_of(play, loose, 2.0) < 0.25
