@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
+
 from bench import Bench
 from ganger.core.events import Accepted, AnyEvent, Command, Evaluated, Finished, Started, Submitted
 from ganger.core.plan import PAUSED, RETIRED, AskAt, Spawn, Start, Stop
@@ -122,3 +124,11 @@ def test_what_stands_highest_goes_on_first() -> None:
     assert judge.resumes(race) == (7, 3.0)
     assert judge.resumes(race) is None
     assert race.remembered().gone == (frozenset({5, 6, 7}), frozenset({6}))
+
+
+def test_after_the_first_look_only_what_changed_is_looked_at() -> None:
+    nobody = np.zeros(0, np.int64)
+    view = SimpleNamespace(changed=[4, 2, 4], pending=np.array([3]), paused=nobody, active=nobody)
+    known = Known()
+    looks = [list(known.to_look_at(cast("View", view), [7, 1])) for _ in range(2)]
+    assert looks == [[1, 3, 7], [2, 4]]

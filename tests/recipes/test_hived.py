@@ -8,8 +8,8 @@ import pytest
 
 from bench import Bench
 from ganger.core.events import Finished, NodeDown, NodeUp, Started, Submitted, Woke
-from ganger.core.plan import Plan
-from ganger.core.spec import ClusterSpec, NodeSpec, OnPreempt, TenantSpec
+from ganger.core.plan import Plan, Slot, Start, Stop
+from ganger.core.spec import ClusterSpec, Needs, NodeSpec, OnPreempt, Role, Shape, TenantSpec
 from ganger.core.view import View
 from ganger.recipes import registry
 from ganger.recipes.training.placement.hived import (
@@ -123,3 +123,38 @@ def test_a_guest_that_must_not_be_preempted_is_not_driven_out_of_a_cell(stays: O
     said = [type(action).__name__ for action in plan.actions]
     assert said == ([] if stays is OnPreempt.NEVER else ["Stop", "Start"])
     bench.feed(2, Woke())
+
+
+def test_guests_on_the_node_of_a_cell_go_for_its_cpus_and_those_on_other_nodes_do_not() -> None:
+    """A guest has one GPU and seven of eight cores of each node; ann's two GPUs come with four."""
+    nodes = (NodeSpec(count=2, gpus=4, gpu_type="V100", cpus=8000),)
+    guest = Shape((Role(size=1, needs=Needs(cpus=7000)),))
+    mine = Shape((Role(size=2, needs=Needs(cpus=2000)),))
+    bench = Bench(
+        *(job(f"guest {i}", shape=guest, tenant="cid") for i in range(2)),
+        job("mine", shape=mine, tenant="ann"),
+        on=ClusterSpec(nodes, (), SPEC.tenants),
+        policy=registry.make("hived"),
+    )
+    bench.kernel.validate = False
+    bench.feed(0, Submitted(0), Submitted(1))
+    bench.feed(0, Started(0, 1), Started(1, 1))
+    plan = bench.feed(1, Submitted(2))
+    assert plan is not None
+    assert plan.actions == [Stop(0, 1), Start(2, 1, (Slot(0, 0b1100, 2),), (0,))]
+
+
+def test_who_was_booked_again_where_it_is_stays_in_its_cell() -> None:
+    """As by a draft that stopped and restored it; `Compared` looks at what is known of it."""
+    bench = Bench(
+        job("a", size=2, tenant="ann"), job("b", size=2, tenant="ann"), on=SPEC,
+        policy=Compared("hived"),
+    )  # fmt: skip
+    bench.kernel.validate = False
+    bench.feed(0, Submitted(0))
+    bench.feed(0, Started(0, 1))
+    shape, placement = bench.kernel.ledger.holds[0]
+    bench.kernel.ledger.holds[0] = (shape, placement)
+    plan = bench.feed(1, Submitted(1))
+    assert plan is not None
+    assert plan.actions == [Start(1, 1, (Slot(0, 0b1100, 2),))]

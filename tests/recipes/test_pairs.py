@@ -24,12 +24,14 @@ from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.lab.simulation import Setup, run_one
+from ganger.mechanisms.rounds.program import pose
 from ganger.recipes import registry
+from ganger.recipes.training.gavel.space_sharing import pack
 from ganger.sim.physics import Costs
 from ganger.sim.rows import Outage
 from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
-from worlds import Played, Work, cluster, job, play, trace_of
+from worlds import Played, Work, cluster, gpus, job, play, trace_of
 
 ROOT = os.environ.get("GANGER_TRACES", "")
 OBJECTIVES = ["max-min", "water-filling", "fifo", "makespan", "max-sum", "cost", "ftf"]
@@ -134,6 +136,37 @@ def test_every_objective_does_more_with_pairs(objective: str) -> None:
     ]
     assert span[0] == pytest.approx(300, abs=11)
     assert span[1] <= 0.85 * span[0]
+
+
+class Packing:
+    """Notes the pairs of the jobs that wait, and starts nobody."""
+
+    name = "packing"
+
+    def decide(self, view: View, memory: None) -> tuple[Plan, None]:
+        """Nothing."""
+        if len(view.pending):
+            self.packed = pack(view, pose(view, view.pending))
+        return view.draft.plan(), None
+
+
+def test_a_pair_is_only_on_types_on_which_both_may_run() -> None:
+    """a must be on a V100, and c on a K80: they are no pair, and each of them is one with b."""
+    both = {"V100": {1: 8.0}, "K80": {1: 8.0}}
+    alone = {"V100": {1: 10.0}, "K80": {1: 10.0}}
+    friends = Profiles({"m": Profile(measured=Measured(alone, "V100", {}, {"m": both}))})
+    works = [
+        model("m", called=name, shape=gpus(1, gpu_types=kinds))
+        for name, kinds in (("a", ("V100",)), ("b", ()), ("c", ("K80",)))
+    ]
+    on = ClusterSpec((NodeSpec(gpus=1, gpu_type="K80"), NodeSpec(gpus=1, gpu_type="V100")))
+    policy = Packing()
+    play(policy, trace_of(works), on, Setup(profiles=friends, until=1))
+    pairs, types = policy.packed.pairs, policy.packed.problem.types
+    assert list(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)) == [(0, 1), (1, 2)]
+    for rates in (pairs.rate_first, pairs.rate_second):
+        runs = [{kind for kind, rate in zip(types, row, strict=True) if rate} for row in rates]
+        assert runs == [{"V100"}, {"K80"}]
 
 
 class Sharer:
