@@ -96,9 +96,7 @@ def test_every_page_of_figures_has_a_sample_and_says_how_it_was_made() -> None:
         pytest.param(
             "muri.md", ["muri.py", TRACES, "--trace", "trace3", "--recipe", "muri-s"], marks=REAL
         ),
-        pytest.param(
-            "openb.md", ["openb.py", TRACES, "--list", "multigpu40", "--rule", "fgd"], marks=REAL
-        ),
+        pytest.param("openb.md", ["openb.py", "--list", "multigpu40", "--rule", "fgd"], marks=REAL),
         pytest.param("pollux.md", ["pollux.py", TRACES, "--rows", "--workload", "3"], marks=REAL),
     ],
 )

@@ -20,6 +20,7 @@ from ganger.core.events import (
     Started,
 )
 from ganger.core.plan import Placement, Resume, Slot, Start, Stop, Suspend
+from ganger.core.serving.memory import restored
 from ganger.core.serving.router import RETIRES, Router
 from ganger.core.serving.verbs import Do, Ended, Retire
 from ganger.core.serving.world import Known, Lane, Latencies, World
@@ -27,7 +28,7 @@ from ganger.core.spec import JobSpec, Kind, Needs, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.names import Names
 from ganger.core.units import NEVER, SECOND
-from ganger.lab.log import replay
+from ganger.lab.log import Divergence, Log, replay
 from ganger.lab.result import Run
 from ganger.lab.serving.hosting import Traffic, places_of
 from ganger.lab.serving.yardsticks.future import Ahead, Columns
@@ -279,7 +280,7 @@ def test_services_share_a_cluster_with_training_and_the_log_needs_no_requests(
     from ganger.lab.log import LogWriter
 
     trace, cluster = load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4")
-    setup = Setup(traffic=traffic(1), serving=serving, validate=True)
+    setup = Setup(traffic=replace(traffic(1), remembers=True), serving=serving, validate=True)
     log = tmp_path / "all.log"
     writers: list[LogWriter] = []
 
@@ -296,6 +297,15 @@ def test_services_share_a_cluster_with_training_and_the_log_needs_no_requests(
         assert found["answered"] + found["dropped"] == found["requests"]
     assert run.metrics["jobs_finished"] == 2  # services are counted apart
     assert replay(log) > 10
+    windows = [
+        event for step in Log(log).steps() for event in step.events if isinstance(event, Served)
+    ]
+    assert all(event.routers.keys() == {0, 1} & set(event.services) for event in windows)
+    assert any(restored(event.routers[0]).queues for event in windows if 0 in event.routers)
+    whole = log.read_text()
+    log.write_text(whole.replace('"routers":{"0":"k', '"routers":{"0":"x', 1))
+    with pytest.raises(Divergence, match="router of service 0 remembered cannot be taken up again"):
+        replay(log)
 
 
 @pytest.mark.parametrize("router", ["nexus", "serve.bentoml", "swayam"])

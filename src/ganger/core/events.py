@@ -145,7 +145,7 @@ class Evaluated(Event, frozen=True, gc=False):
     final: bool = False
 
 
-class Served(Event, frozen=True, gc=False):
+class Served(Event, frozen=True, gc=False, omit_defaults=True):
     """How services did since `since`: one column per figure, one entry per service that changed.
 
     Usual figures: arrivals, answered, late, dropped, queue (at the end), busy (share of its
@@ -154,13 +154,15 @@ class Served(Event, frozen=True, gc=False):
     lengths); `labelled` answers have a label, and `correct` ones are it. A router that gives lanes
     back says how many replicas it has `wanted`, and of a replica that it is
     `given_back`. Replicas have entries of their own, with that and how `busy` they were. None: not
-    measured in this window.
+    measured in this window. `routers`: by service what its router remembers at the end of the
+    window (`core/serving/memory`), where somebody keeps that; it changes nothing here.
     """
 
     rank: ClassVar[int] = 7
     since: int
     services: tuple[int, ...]
     figures: dict[str, tuple[float | None, ...]]
+    routers: dict[int, bytes] = {}
 
 
 class Unable(Event, frozen=True, gc=False):

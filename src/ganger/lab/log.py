@@ -23,11 +23,12 @@ import numpy as np
 from ganger import __version__
 from ganger.client.strangers import refuse_others_file
 from ganger.core.errors import BadInput, InvariantError
-from ganger.core.events import Accepted, AnyEvent, Batch
+from ganger.core.events import Accepted, AnyEvent, Batch, Served
 from ganger.core.kernel import Kernel
 from ganger.core.plan import AnyAction, Plan
 from ganger.core.profiles import Profiles
 from ganger.core.protocols import Journal
+from ganger.core.serving.memory import restored
 from ganger.core.spec import ClusterSpec, JobSpec
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
@@ -42,6 +43,7 @@ from ganger.lab.simulating.policies import (
     resolved,
 )
 from ganger.lab.simulating.setup import Setup
+from ganger.recipes.registry import make_router
 from ganger.sim.physics import Costs, Physics
 from ganger.sim.truth import Truth
 from ganger.workloads.trace import Trace
@@ -69,6 +71,8 @@ class Header(msgspec.Struct, forbid_unknown_fields=True):
     """The recipe inside grants, if the trace has any."""
     serving: str = ""
     """The recipe for services, if the trace has any and they have one of their own."""
+    router: str = ""
+    """The recipe for their requests, where those are answered one by one."""
 
 
 class LoggedJob(msgspec.Struct, forbid_unknown_fields=True):
@@ -143,6 +147,7 @@ class LogWriter:
                 setup.speed_noise,
                 setup.inner if families(trace, setup.inner) else "",
                 setup.serving if has_services(trace) else "",
+                "" if setup.traffic is None else setup.traffic.router,
             )
         )
         for job in range(trace.jobs):
@@ -286,8 +291,21 @@ class Replay:
                 f"revision {revision} at {batch.at / 1e6:.6f} s: same actions, but another wake"
                 " or memory"
             )
+        for event in batch.events:
+            for service, memory in event.routers.items() if isinstance(event, Served) else ():
+                self._check_router(revision, service, memory)
         self.compared += 1
         self.plan = plan if plan is not None else self.plan
+
+    def _check_router(self, revision: int, service: int, memory: bytes) -> None:
+        """A router could go on from what it remembered. Raises Divergence."""
+        try:
+            restored(memory)
+        except Exception as error:  # whatever is wrong with bytes of a file
+            raise Divergence(
+                f"revision {revision}: what the router of service {service} remembered cannot be"
+                f" taken up again: {error}"
+            ) from None
 
 
 def replay(path: Path) -> int:
@@ -296,6 +314,8 @@ def replay(path: Path) -> int:
     log = Log(path)
     refuse_others_policy(log)
     world = world_of(log)
+    if log.header.router:
+        make_router(log.header.router)  # so that what it remembers can be read
     engine = Replay(log, world.truth)
     kernel = remade(log, world, engine)
     with contradictions(path):
@@ -306,7 +326,8 @@ def replay(path: Path) -> int:
 def refuse_others_policy(log: Log) -> None:
     """Raise BadInput if the log names a Python file and another user wrote it."""
     header = log.header
-    named = [name for name in (header.policy, header.inner, header.serving) if name]
+    named = [header.policy, header.inner, header.serving, header.router]
+    named = [name for name in named if name]
     if any(needs_of(name) == "own" for name in named):
         refuse_others_file(log.path)
 

@@ -394,6 +394,7 @@ def _traffic(options: dict[str, Any]) -> Any:
         slo,
         watch=options["report"] is not None,
         yardsticks=options["yardsticks"],
+        remembers=options["log"] is not None,
     )
 
 

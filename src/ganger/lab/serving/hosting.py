@@ -48,7 +48,8 @@ class Traffic:
     """Requests to the services of a trace: those that name a service's model are its own. `slo`:
     microseconds, for requests without a deadline; `router`: a recipe; `watch`: whether what a
     report draws of batches is kept; `yardsticks`: whether it is also found how many could be in
-    time, and how many are under a router that knows them before they come."""
+    time, and how many are under a router that knows them before they come; `remembers`: whether
+    each window is reported with what the router remembers, for a log."""
 
     requests: Requests
     models: Models
@@ -57,6 +58,7 @@ class Traffic:
     noise: float = 1.0
     watch: bool = False
     yardsticks: bool = False
+    remembers: bool = False
 
 
 class _Recorded(Requesting):
@@ -70,8 +72,11 @@ class _Recorded(Requesting):
         type_of: Callable[[int], str],
         *,
         validate: bool,
+        remembers: bool,
     ) -> None:
-        super().__init__(declared, services, window, type_of, validate=validate)
+        super().__init__(
+            declared, services, window, type_of, validate=validate, remembers=remembers
+        )
         self.kept: dict[int, dict[str, list[float | None]]] = {
             job: {} for job in range(declared.n) if declared.name(job) in services
         }
@@ -129,6 +134,7 @@ class Served:
             window,
             lambda node: nodes.types[int(nodes.gpu_type[node])],
             validate=validate,
+            remembers=traffic.remembers,
         )
 
     def _requested(

@@ -310,7 +310,7 @@ class Requesting:
     """A host: services by name whose requests are served, reported each `window` (microseconds)
     while there are any; `type_of` gives the type of a node's devices. With `validate` routers go on
     after each window from what they remember as it would be stored: so that is plain, and all of
-    it."""
+    it. With `remembers` each window is reported with that."""
 
     def __init__(
         self,
@@ -320,8 +320,10 @@ class Requesting:
         type_of: Callable[[int], str],
         *,
         validate: bool = False,
+        remembers: bool = False,
     ) -> None:
         self._window, self._type_of, self._validate = window, type_of, validate
+        self._remembers = remembers
         self._services = {
             job: _Service(services[declared.name(job)])
             for job in range(declared.n)
@@ -353,13 +355,18 @@ class Requesting:
         if now < self._next:
             return []
         told: list[tuple[int, dict[str, float | None]]] = []
+        routers: dict[int, bytes] = {}
         for job, service in sorted(self._services.items()):
             if not service.over:
                 service.pass_time(now)
                 busy, back = service.busy(job, now), service.given_back(job)
                 told.append((job, service.figures(now)))
+                if self._remembers or self._validate:
+                    memory = stored(service.world.memory)
+                if self._remembers:
+                    routers[job] = memory
                 if self._validate:
-                    service.world.memory = restored(stored(service.world.memory))
+                    service.world.memory = restored(memory)
                 told += [
                     (
                         each,
@@ -372,7 +379,8 @@ class Requesting:
             return []
         names = dict.fromkeys(name for _, figures in told for name in figures)
         columns = {name: tuple(figures.get(name) for _, figures in told) for name in names}
-        return [Served(now - self._window, tuple(job for job, _ in told), columns)]
+        services = tuple(job for job, _ in told)
+        return [Served(now - self._window, services, columns, routers)]
 
     def _goes_on(self) -> bool:
         """Whether requests are still to come, or to be answered by replicas that there are."""

@@ -115,4 +115,5 @@ def _traffic(scenario: Scenario, options: dict[str, Any]) -> Traffic:
         slo,
         watch=options["report"] is not None,
         yardsticks=options["yardsticks"],
+        remembers=options["log"] is not None,
     )
