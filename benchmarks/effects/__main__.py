@@ -18,9 +18,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from provenance import commit
 
 from effects import (
+    co_location,
     elasticity,
     fairness,
-    in_turn,
     placement,
     programmes,
     queues,
@@ -39,7 +39,7 @@ FAMILIES = (
     elasticity,
     programmes,
     sharing,
-    in_turn,
+    co_location,
     serving,
     serving_lanes,
     serving_memory,

@@ -35,7 +35,8 @@ def test_speeds_in_lanes_by_hand() -> None:
     """0.4 and 0.8 in equal turns use 0.6; beside one that requests half of the GPU a lane of 0.6
     has 0.5."""
     lane = IterationLane((0.4, 0.8), (1.0, 1.0))
-    assert (lane.shares, lane.demand) == ((0.5, 0.5), pytest.approx(0.6))
+    assert lane.shares == (0.5, 0.5)
+    assert lane.demand == pytest.approx(0.6)
     assert speeds([lane]) == (((0.5, 0.5),), ())
     ours, theirs = speeds([lane], [Tenant(1.0, 0.5)])
     assert ours[0] == pytest.approx((0.5 * 0.5 / 0.6,) * 2)

@@ -46,14 +46,14 @@ def salus(
     return play(f"salus(iterations={iterations})", works, spec, profiles=known, **more)
 
 
-def seats(run: Played) -> list[tuple[float, str, int, str]]:
+def seats(run: Played) -> list[tuple[float, str, Any, Any]]:
     """When which job was given which lane and turn."""
     return [
         (batch.at / SECOND, run.jobs.name(action.job), action.knobs["lane"], action.knobs["turn"])
         for batch, plan in run.diary.steps
         for action in (plan.actions if plan is not None else ())
         if isinstance(action, Tune)
-    ]  # type: ignore[misc]
+    ]
 
 
 @pytest.mark.parametrize("iterations", ALL)
@@ -279,7 +279,7 @@ def test_a_gpu_does_no_more_than_it_can(drawn: list[tuple[int, int]], iterations
     known = models(Memory(100, 100, 0.1), **{f"m{i}": i / 5 for i in range(1, 6)})
     works = [one(f"m{i}", 0, lasts, name=f"j{n}") for n, (i, lasts) in enumerate(drawn)]
     run = salus(works, box(), known, iterations)
-    ends = max(run.ended(work.spec.name) for work in works)
+    ends = max(run.jct())
     alone = sum(lasts for _, lasts in drawn)
     leak = 1 + 0.001 * len(drawn)
     assert ends * leak >= sum(i / 5 * lasts for i, lasts in drawn)

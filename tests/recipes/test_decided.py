@@ -30,7 +30,7 @@ antman(busy=0.5,bound=0,beside=2,settle=0s) kubeshare(limit=0.5,walk=strict) tgs
 allox(entrants=jobs,window=3) astraea(lease=5m,window=3) astraea(lease=10m,starving=30m)
 backfill(walk=conservative) backfill(depth=2,interval=5m) backfill(walk=conservative,depth=3)
 chronus(lease=5m) cpu-disaggregation(cores=6,pool=2) cpu-disaggregation(walk=skip)
-co-scheml(bound=9,share=4,skip=yes)
+co-scheml(bound=9,share=4,skip=yes) dynamoml(limit=0.5,patience=10m,quiet=1s)
 delay-scheduling(node_wait=5m,rack_wait=10m) delay-scheduling(node_skips=2,rack_skips=1)
 dorm(theta1=0.05,theta2=1) dorm(theta2=0,window=3) dragon(patience=10m,quiet=1s)
 drf(owner=tenant,resources=gpus) drf(walk=strict)

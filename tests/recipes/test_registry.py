@@ -45,6 +45,10 @@ def test_mechanisms_are_those_that_the_code_names(name: str) -> None:
     found = registry.find(name)
     assert found.mechanisms
     source = Path(getsourcefile(found.make) or "").read_text()
+    others = {module for names in registry.PLANES.values() for module in names.values()}
+    for module in others:  # those of recipes that it is made of
+        if f"from {module} import" in source:
+            source += Path(import_module(module).__file__ or "").read_text()
     for module, parts in found.mechanisms.items():
         room = "recipes" if module.startswith("training/") else "mechanisms"
         dotted = f"ganger.{room}.{module.replace('/', '.')}"

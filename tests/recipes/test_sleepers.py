@@ -135,7 +135,19 @@ def one(name: str, at: int, lasts: int, kind: str, *, memory: int = 0, **more: A
     return job(name, at, lasts, shape=Shape((role,), gpu_types=(kind,)), **more)
 
 
-SIZING = ["afs", "ones", "smd", "elan", "edl", "dragon", "dorm", "sia", "pollux", "optimus"]
+SIZING = [
+    "afs",
+    "ones",
+    "smd",
+    "elan",
+    "edl",
+    "dragon",
+    "dynamoml",
+    "dorm",
+    "sia",
+    "pollux",
+    "optimus",
+]
 
 
 @pytest.mark.parametrize("recipe", SIZING)

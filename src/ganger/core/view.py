@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, TypeAlias, TypeVar, overload
 
 import msgspec
 import numpy as np
@@ -24,16 +24,19 @@ if TYPE_CHECKING:
     from ganger.core.protocols import Oracle
 
 _STARTING, _RUNNING = int(Phase.STARTING), int(Phase.RUNNING)
+_Key: TypeAlias = tuple[tuple[str, frozenset[int]], ...]
+"""The columns of the jobs table, and what those of a part of a part of ... a scope have there."""
+_Parts: TypeAlias = "dict[_Key, Part]"
 T = TypeVar("T")
 P = ParamSpec("P")
 
 
 class _Rows:
-    """The rows of one set of a scope that are of some kinds, worked out anew when that changes."""
+    """The rows of one set of a scope that are of a part, worked out anew when that changes."""
 
     __slots__ = ("_among", "_every", "_found", "_part")
 
-    def __init__(self, part: Part, among: IdSet) -> None:
+    def __init__(self, part: Part, among: IdSet | _Rows) -> None:
         self._part, self._among = part, among
         self._every: Ids | None = None
         self._found: Ids = np.empty(0, np.int64)
@@ -44,22 +47,25 @@ class _Rows:
         every = self._among.ids
         if every is not self._every:
             self._every = every
-            self._found = every[np.isin(self._part.kind[every], self._part.kinds)]
+            self._found = every[np.isin(self._part.cells[every], self._part.values)]
         return self._found
 
 
 class Part:
-    """Those jobs of a scope that are of some kinds, on the same books, with caches of their own."""
+    """Those jobs of a scope, or of a part of it, that have some `values` in a column of the jobs
+    table, on the same books, with caches of their own."""
 
-    def __init__(self, scope: Scope, kinds: frozenset[Kind]) -> None:
+    def __init__(self, scope: Scope | Part, column: str, values: frozenset[int]) -> None:
         self._scope = scope
-        self.kinds = np.array(sorted(kinds), np.int8)
-        self.kind: NDArray[np.int8] = np.empty(0, np.int8)
-        """The column of the jobs table; it moves when that grows."""
-        self.within, self.parts = scope.within, scope.parts
-        self.pending = _Rows(self, scope.pending)
-        self.active = _Rows(self, scope.active)
-        self.paused = _Rows(self, scope.paused)
+        self.key: _Key = (*scope.key, (column, values))
+        self.column, self.values = column, np.array(sorted(values), np.int64)
+        self.cells: NDArray[Any] = np.empty(0, np.int8)
+        """The column; it moves when the table grows."""
+        self.within: int = scope.within
+        self.parts: _Parts = scope.parts
+        self.pending: IdSet | _Rows = _Rows(self, scope.pending)
+        self.active: IdSet | _Rows = _Rows(self, scope.active)
+        self.paused: IdSet | _Rows = _Rows(self, scope.paused)
         self.scratch: dict[Any, Any] = {}
 
     @property
@@ -69,14 +75,16 @@ class Part:
 
     @property
     def changed(self) -> list[int]:
-        """Those of these kinds that changed."""
-        kinds, kind = set(self.kinds.tolist()), self.kind
-        return [job for job in self._scope.changed if int(kind[job]) in kinds]
+        """Those of them that changed."""
+        values, cells = set(self.values.tolist()), self.cells
+        return [job for job in self._scope.changed if int(cells[job]) in values]
 
 
 class Scope:
     """The jobs that compete for one set of books: the cluster's, or one parent's grant (`within`;
     -1: the cluster)."""
+
+    key: ClassVar[_Key] = ()
 
     __slots__ = (
         "active",
@@ -96,7 +104,8 @@ class Scope:
         self.pending = IdSet()
         self.active = IdSet()
         self.paused = IdSet()
-        self.parts: dict[frozenset[Kind], Part] = {}
+        self.parts: _Parts = {}
+        """All parts of it, and parts of these, by what their jobs have in which columns."""
         self.changed: list[int] = []
         self.reported: set[int] = set()
         """Those of `changed` that reported: each stands there once, however often it reports."""
@@ -196,11 +205,19 @@ class View:
     def part(self, kinds: Iterable[Kind]) -> View:
         """The same instant for the jobs of some kinds: their own pending, active, paused, changed
         and caches, on the same books and in the same draft."""
-        key, scope = frozenset(kinds), self._scopes[self._scope.within]
+        return self._part("kind", frozenset(map(int, kinds)))
+
+    def shaped(self, codes: Iterable[int]) -> View:
+        """As `part`, for the jobs whose shapes have these numbers."""
+        return self._part("shape", frozenset(codes))
+
+    def _part(self, column: str, values: frozenset[int]) -> View:
+        scope = self._scope
+        key = (*scope.key, (column, values))
         part = scope.parts.get(key)
         if part is None:
-            part = scope.parts[key] = Part(scope, key)
-        part.kind = self.jobs.kind
+            part = scope.parts[key] = Part(scope, column, values)
+        part.cells = getattr(self.jobs, column)
         return self._like(part)
 
     def _like(self, scope: Scope | Part) -> View:

@@ -195,6 +195,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("co-scheml", "yeung", "horus", "lucid"), _T + "sharing.recipes"),
     **dict.fromkeys(("antman", "tgs", "kubeshare"), _T + "sharing.recipes"),
     **dict.fromkeys(("salus",), _T + "sharing.in_turn"),
+    **dict.fromkeys(("dynamoml",), _T + "sharing.dynamoml"),
     **dict.fromkeys(("allox", "dorm"), _T + "programmes.recipes"),
     **dict.fromkeys(("genie", "chronus"), _T + "deadlines.recipes"),
 }
@@ -285,7 +286,7 @@ def _is_mechanism(part: Any) -> bool:
 
 def _parts(make: Callable[..., Any]) -> list[Any]:
     """What a recipe's function names that is defined in `mechanisms`: classes and functions, also
-    by way of constants and helpers of its module."""
+    by way of constants and helpers of its module, and of other recipes that it is made of."""
     found: dict[int, Any] = {}
     seen: set[int] = set()
     hints = get_type_hints(make, include_extras=True)
@@ -302,7 +303,9 @@ def _parts(make: Callable[..., Any]) -> list[Any]:
         elif _is_mechanism(each):
             part = each if hasattr(each, "__qualname__") else type(each)
             found[id(part)] = part
-        elif isinstance(each, FunctionType) and each.__module__ == make.__module__:
+        elif isinstance(each, FunctionType) and (
+            each.__module__ == make.__module__ or _folded(each.__name__) in _MODULES
+        ):
             todo += [
                 each.__globals__[name] for name in _names(each.__code__) if name in each.__globals__
             ]

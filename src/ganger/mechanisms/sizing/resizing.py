@@ -138,11 +138,21 @@ def next_level(thresholds: tuple[int, ...], view: View) -> int:
     return view.now + int(ahead.min()) if len(ids) else NEVER
 
 
+class Claims:
+    """GPUs that jobs which the rule does not see have waited for long enough; set anew before every
+    decision."""
+
+    __slots__ = ("gpus",)
+
+    def __init__(self) -> None:
+        self.gpus = 0
+
+
 def patiently(patience: int, quiet: int) -> Rule:
     """DRAGON: who waits starts as it asks, first come, first served, and smaller ones pass. Once
     the first has waited for `patience` microseconds, those who run shrink towards their least to
-    let it in at its least. Where GPUs are idle and nothing was done for `quiet`, those who run
-    grow."""
+    let it in at its least; and so they do for what others claim (`Claims`). Where GPUs are idle and
+    nothing was done for `quiet`, those who run grow."""
 
     def rule(view: View, market: Market) -> Ints:
         before, usual, curves = held(view, market), asked(view, market), market.curves
@@ -153,6 +163,10 @@ def patiently(patience: int, quiet: int) -> Rule:
         late = waiting[~starts]
         if len(late) and view.now - view.at.pending_since[int(market.ids[late[0]])] >= patience:
             sizes = _let_in(market, sizes, int(late[0]))
+        claimed = view.cached(Claims).gpus - left_over(market, sizes)
+        if claimed > 0:
+            smaller = shrink(curves, sizes, _above_least(curves), claimed)
+            sizes = sizes if smaller is None else smaller
         if (sizes == before).all() and view.now - _last_change(view) >= quiet:
             left = left_over(market, sizes)
             for i in np.flatnonzero(sizes > 0).tolist():
@@ -170,13 +184,18 @@ def _let_in(market: Market, sizes: Ints, job: int) -> Ints:
     """The sizes with which `job` has its least, those with most above theirs giving first."""
     curves = market.curves
     missing = int(curves.least[job] * curves.units[job]) - left_over(market, sizes)
-    losses = (curves.least[:, None] - np.arange(2, curves.speed.shape[1] + 1)).astype(np.float64)
-    smaller = shrink(curves, sizes, losses, missing)
+    smaller = shrink(curves, sizes, _above_least(curves), missing)
     if smaller is None:
         return sizes
     smaller = smaller.copy()
     smaller[job] = curves.least[job]
     return smaller
+
+
+def _above_least(curves: Curves) -> Floats:
+    """What each step is worth: the less, the further above the job's least it is."""
+    steps = np.arange(2, curves.speed.shape[1] + 1)
+    return np.asarray((curves.least[:, None] - steps).astype(np.float64))
 
 
 def _last_change(view: View) -> int:
