@@ -42,7 +42,7 @@ def explain_company(scene: Scene, row: int) -> list[str]:
 
 
 def _standing(kernel: Kernel, ledger: Ledger, row: int) -> str:
-    """A job's class and its believed speed: ", as a guaranteed job, at 97.1% of its speed alone"."""
+    """A job's class and its believed speed: ", as a guaranteed job, at 97.1% of its speed"."""
     terms, part = _terms(kernel, row), believed_part(kernel, ledger, row)
     if terms is None:
         of_class = ""

@@ -20,6 +20,7 @@ from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import Snapshot, capture
 from ganger.core.units import NEVER, SECOND, format_duration
 from ganger.lab.ahead.alternatives import WAITING_MAX, waits
+from ganger.lab.ahead.company import explain_company
 from ganger.lab.ahead.explaining import (
     Scene,
     compare,
@@ -27,7 +28,6 @@ from ganger.lab.ahead.explaining import (
     explain_waiting,
     jobs_named,
 )
-from ganger.lab.ahead.company import explain_company
 from ganger.lab.log import (
     Divergence,
     Log,
