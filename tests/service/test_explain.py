@@ -339,6 +339,7 @@ def test_a_job_that_the_recipe_suspended_waits_for_its_next_turn(make: Make) -> 
     desk.steps(1)
     assert desk.phase(second) == Phase.RUNNING
     assert job_answer(desk.daemon, first).reason == "Resources"
+    assert job_answer(desk.daemon, first).gpus == 1
     lines = told(desk, first).lines
     assert lines[0].endswith("The recipe suspended it, and resumes it in its next turn.")
     assert lines[1:] == [f"Job {second + 1} runs there."]

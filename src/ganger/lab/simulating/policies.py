@@ -67,8 +67,11 @@ def resolved(spec: str) -> str:
 
 
 def _workload_file(arguments: dict[str, Any]) -> str:
-    """The file whose jobs are the tasks of the workload; empty if the tasks are stated."""
+    """The file whose jobs are the tasks of the workload; empty if the tasks are stated. Raises
+    BadInput for an @ alone."""
     workload = arguments.get("workload", ())
+    if workload == ("@",):
+        raise BadInput("no file after the @", where="fgd(workload)", mend="write @FILE")
     named = len(workload) == 1 and workload[0].startswith("@")
     return workload[0][1:] if named else ""
 
