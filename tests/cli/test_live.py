@@ -186,6 +186,9 @@ def test_usage_in_words_json_and_csv(shell: Shell) -> None:
     bill = shell.said("usage", "--cost", "--energy", "--price", "V100=36000")
     assert bill.splitlines()[0].split() == ["TENANT", "JOBS", "GPU-HOURS", "COST", "KWH", "CO2-KG"]
     assert "V100 300 W (card), idle 45 W (assumed)" in bill
+    assert "No price" not in bill
+    lacks = "No price of V100 is known: give --price TYPE=PRICE, or state prices in the cluster"
+    assert lacks in shell.said("usage", "--cost")
     assert "TENANT,JOBS,GPU_HOURS,COST".lower() in shell.said("usage", "--cost", "--csv")
     lines = shell.said("usage", "--csv").splitlines()
     assert lines[0] == "tenant,jobs,gpu_hours,useful,lost,idle,types,cost"
@@ -378,6 +381,31 @@ def test_orders_answer_with_what_was_done(shell: Shell) -> None:
     assert shell.said("cancel", str(job)) == f"cancelled {job}\n"
     shell.ganger("wait", str(job), code=130)
     assert f"job {job} is cancelled" in shell.ganger("hold", str(job), code=2).stderr
+
+
+def test_a_job_that_sleeps_is_not_called_resumed_and_keeps_its_number_of_gpus(shell: Shell) -> None:
+    keeps = ("--gpus", "K80:2", "--gpu-memory", "4GiB", "--", "sleep", "60")
+
+    def runs(job: int) -> None:
+        until = time.monotonic() + 10
+        while shell.json("show", str(job))[0]["state"] != "RUNNING":
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+    first = shell.submit(*keeps)
+    runs(first)
+    shell.ganger("suspend", str(first))
+    second = shell.submit(*keeps)
+    runs(second)
+    assert "GPUs:         2 K80\n" in shell.said("show", str(first))
+    assert shell.said("resume", str(first)) == (
+        f"{first} goes on when no other job runs on its GPUs; `ganger explain {first}` says more\n"
+    )
+    assert shell.said("cancel", str(second)) == f"cancelled {second}\n"
+    shell.ganger("wait", str(second), code=130)
+    runs(first)
+    shell.ganger("cancel", str(first))
+    shell.ganger("wait", str(first), code=130)
 
 
 def test_a_rehearsed_preemption_comes_back(shell: Shell) -> None:

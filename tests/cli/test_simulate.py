@@ -321,6 +321,25 @@ def test_no_such_trace(place: Path) -> None:
     )
 
 
+def test_files_are_written_though_nobody_reads_what_is_printed(place: Path) -> None:
+    """As with `| head`: the other end of the pipe is gone."""
+    read, write = os.pipe()
+    os.close(read)
+    words = ("simulate", "jobs.csv", "--cluster", "1x2xV100", "--report", "r.html")
+    done = subprocess.run(
+        [sys.executable, "-m", "ganger.cli", *words, "--per-job", "j.csv"],
+        cwd=place,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write)
+    assert done.stderr == "report: r.html\n"
+    assert (place / "r.html").stat().st_size > 10_000
+    assert (place / "j.csv").exists()
+
+
 def test_the_report_is_written(place: Path) -> None:
     done = ganger(
         place,

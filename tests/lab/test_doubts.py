@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from ganger.core.profiles import Profile, Profiles
-from ganger.core.spec import Needs, Role, Shape
+from ganger.core.spec import GpuType, Needs, Role, Shape
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
 from worlds import cluster, job, trace_of
@@ -62,3 +63,11 @@ def test_jobs_that_ask_for_cpus_share_with_nobody_and_the_run_says_so(recipe: st
     notes = ran(recipe, shape=WITH_CPUS).notes
     assert any("such as CPUs" in note for note in notes) == (recipe not in ("lucid", "fifo"))
     assert ran(recipe).notes == []
+
+
+def test_a_gpu_type_that_no_node_has_is_named() -> None:
+    described = msgspec.structs.replace(
+        cluster(1, 1), gpu_types=tuple(GpuType(name, price=2.0) for name in ("V10", "V100", "A1"))
+    )
+    found = run_one(trace_of([job("a")]), described, "fifo")
+    assert found.notes == ["no node has GPUs of type V10 or A1, which the cluster describes"]

@@ -9,7 +9,8 @@ import pytest
 
 from ganger.client.why import sentence
 from ganger.core.errors import BadInput
-from ganger.core.spec import ClusterSpec, Kind, Locality, NodeSpec, Role, Shape
+from ganger.core.profiles import Profile, Profiles
+from ganger.core.spec import ClusterSpec, Kind, Locality, Needs, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
 from ganger.lab.ahead.logged import explain_logged
 from ganger.lab.log import LogWriter
@@ -141,3 +142,97 @@ def test_a_log_that_is_decided_otherwise_now_is_not_explained(logged: Logged) ->
     path.write_text(events + '"type":"Start"' + actions.replace('"job":0', '"job":1', 1))
     with pytest.raises(BadInput, match="its recipe now decides otherwise"):
         explain_logged(path, "b")
+
+
+# ---------------------------------------------------------------------- who shares with whom
+
+USES = {"p3": 0.3, "p6": 0.6, "p7": 0.7}
+SHARING = Setup(profiles=Profiles({m: Profile(utilisation={"gpu": u}) for m, u in USES.items()}))
+PAIR = [job("a", 0, 900, model="p6"), job("b", 1, 900, model="p7")]
+
+
+def company(path: Path, name: str, at: float) -> list[str]:
+    """What is said of the others on its GPUs."""
+    lines = explain_logged(path, name, round(at * SECOND)).lines
+    assert lines[0].startswith("It has held GPUs on node-0 for ")
+    return lines[1:]
+
+
+def test_who_shares_gpus_is_told_with_whom_in_which_class_how_fast_and_why(logged: Logged) -> None:
+    path = logged("antman", PAIR, gpus=1, setup=SHARING)
+    firm = "as a guaranteed job, at 100.0% of its speed alone as far as is known."
+    loose = "as an opportunistic job, at 57.1% of its speed alone as far as is known."
+    assert company(path, "a", 60) == [
+        f"It shares its GPUs, {firm}",
+        f"Job b is there, too, {loose}",
+    ]
+    assert company(path, "b", 60) == [
+        f"It shares its GPUs, {loose}",
+        f"Job a is there, too, {firm}",
+        "antman lets them be there together: use by others below 0.8, use by others 0.6.",
+    ]
+    assert company(path, "b", 950) == [
+        "It is alone on its GPUs, and holds 0.5 of each: others may join it."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "models", "part", "why"),
+    [
+        (
+            "horus(limit=1.3)",
+            ("p6", "p7"),
+            "70.4%",
+            "predicted use of a GPU at most 1.3, predicted use of a GPU together 1.3",
+        ),
+        (
+            "lucid(busy=0)",
+            ("p3", "p3"),
+            "91.7%",
+            "sum of sharing scores at most 2, sum of sharing scores together 2",
+        ),
+        (
+            "muri-l(every=5s)",
+            ("p6", "p7"),
+            "70.4%",
+            "together do 1.40845 jobs, use of resources 0.915493",
+        ),
+        (
+            "gandiva(quantum=5s)",
+            ("p6", "p7"),
+            "70.4%",
+            "together must do 1 job, together did 1.40845 jobs",
+        ),
+    ],
+)
+def test_a_recipe_says_by_which_numbers_it_put_jobs_together(
+    recipe: str, models: tuple[str, str], part: str, why: str, logged: Logged
+) -> None:
+    works = [job(name, 0, 900, model=model) for name, model in zip("ab", models, strict=True)]
+    found = company(logged(recipe, works, gpus=1, setup=SHARING), "a", 300)
+    speed = f"at {part} of its speed alone as far as is known."
+    assert found == [
+        f"It shares its GPUs, {speed}",
+        f"Job b is there, too, {speed}",
+        f"{recipe} lets them be there together: {why}.",
+    ]
+
+
+def test_tokens_are_told_and_a_job_of_its_own_gpus_is_told_nothing(logged: Logged) -> None:
+    part = Shape((Role(needs=Needs(share=400)),))
+    works = [job(name, 0, 900, model="x", shape=part) for name in "ab"] + [job("c", 1, 900, 1)]
+    path = logged("kubeshare(limit=0.5)", works, gpus=2)
+    assert company(path, "a", 60)[0] == (
+        "It shares its GPUs, with 0.4 of a GPU for sure and 0.5 at most,"
+        " at 100.0% of its speed alone as far as is known."
+    )
+    assert company(path, "c", 60) == []
+
+
+def test_what_horus_refused_is_said_in_words(logged: Logged) -> None:
+    path = logged("horus(exceed=no)", PAIR, gpus=1, setup=SHARING)
+    refused = explain_logged(path, "b", 60 * SECOND).lines
+    assert (
+        "Refused by the ordered queue (QueuePolicy): asked 1 GPU, predicted use of a GPU at most 1,"
+        " predicted use of a GPU beside others at least 1.3."
+    ) in refused

@@ -456,9 +456,11 @@ def test_a_job_that_waits_is_told_the_least_that_was_predicted_and_the_bound() -
     known = uses(x=0.5, y=0.9, large=0.6)
     works = [of("x"), of("y"), of("large")]
     told = evidence("yeung", works, known, each=2)
-    assert told == {"asked_gpus": 1, "may_pass": 0, "bound_part": 1.0, "least_predicted_part": 1.1}
+    use = "predicted_use_of_a_GPU"
+    bound = {"may_pass": 0, f"{use}_at_most_part": 1.0}
+    assert told == {"asked_gpus": 1, **bound, f"{use}_beside_others_at_least_part": 1.1}
     # With a gang of two nobody of its size runs; and who cannot be packed is told nothing more.
     wide = evidence("yeung", [of("x"), of("y"), of("large", size=2)], known, each=2)
-    assert wide == {"asked_gpus": 2, "may_pass": 0, "bound_part": 1.0}
+    assert wide == {"asked_gpus": 2, **bound}
     alone = evidence("yeung(skip=yes)", [of("x"), job("plain", 0, 100)], known)
     assert alone == {"asked_gpus": 1, "may_pass": 1}

@@ -257,7 +257,7 @@ def test_a_class_is_read_and_written(text: str, kind: TaskClass, count: int) -> 
 
 @pytest.mark.parametrize("text", ["", "8", "0*1", "1*2x300", "1*0x300", "1*1x0", "1*1@x", "@f"])
 def test_what_is_no_class_is_refused(text: str) -> None:
-    with pytest.raises(BadInput, match=r"not a valid class of tasks.*write count\*GPUs"):
+    with pytest.raises(BadInput, match=r"not a valid class of tasks.*\(write count\*GPUs"):
         read_class(text)
 
 
@@ -269,6 +269,16 @@ def test_the_workload_is_that_of_a_trace(tmp_path: Path) -> None:
     assert isinstance(policy, QueuePolicy)
     workload = ((TaskClass(8000, 2), 2), (TaskClass(4000, 1, 300), 1))
     assert policy.place == LeastFragmentation(workload=workload, covers=0.9)
+
+
+def test_what_is_wrong_with_an_option_is_said_of_that_option() -> None:
+    with pytest.raises(BadInput, match=r"covers.*give 0 to 1\)"):
+        resolved("fgd(workload=@none.csv, covers=nan)")
+    with pytest.raises(BadInput, match=r"no file after the @ \(write @FILE\)"):
+        load_policy("fgd(workload=@)")
+    with pytest.raises(BadInput, match="files are read for simulations only") as refused:
+        load_policy("fgd(workload=@jobs.csv)", recorded=True)  # as a daemon does
+    assert "@FILE" not in str(refused.value)
 
 
 def test_a_workload_that_is_no_file_is_refused(tmp_path: Path) -> None:

@@ -291,6 +291,19 @@ def test_a_suspended_job_that_keeps_only_its_memory_says_so(make: Make) -> None:
     assert told(desk, row).lines[0].startswith(f"It has held {place} for ")
 
 
+def test_jobs_on_parts_of_a_gpu_are_told_of_each_other(make: Make) -> None:
+    desk = make("space-sharing", box(1, "node-1"))
+    rows = [*desk.submit(gpus=1, share=0.4), *desk.submit(gpus=1, share=0.5)]
+    desk.steps(1)
+    assert [told(desk, row).lines[1:] for row in rows] == [
+        [
+            "It shares its GPUs; at what speed is not known.",
+            f"Job {other} is there, too; at what speed is not known.",
+        ]
+        for other in (2, 1)
+    ]
+
+
 def test_a_suspended_job_that_waits_for_its_gpus_says_for_whose(make: Make) -> None:
     """The third job computes where two sleep, of which the first is told to resume meanwhile."""
     desk = make("fifo", box(1, "node-1"))
@@ -326,6 +339,7 @@ def test_a_job_that_the_recipe_suspended_waits_for_its_next_turn(make: Make) -> 
     desk.steps(1)
     assert desk.phase(second) == Phase.RUNNING
     assert job_answer(desk.daemon, first).reason == "Resources"
+    assert job_answer(desk.daemon, first).gpus == 1
     lines = told(desk, first).lines
     assert lines[0].endswith("The recipe suspended it, and resumes it in its next turn.")
     assert lines[1:] == [f"Job {second + 1} runs there."]

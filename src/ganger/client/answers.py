@@ -123,9 +123,11 @@ class Submitted(msgspec.Struct, kw_only=True):
 
 
 class Changed(msgspec.Struct, kw_only=True):
-    """The jobs that an order was carried out on."""
+    """The jobs that an order was carried out on. `waiting`: of jobs that were resumed, those that
+    sleep until no other job runs on their GPUs, or until their next turn."""
 
     jobs: list[int]
+    waiting: list[int] = []
 
 
 class NodeAnswer(msgspec.Struct, kw_only=True):

@@ -21,7 +21,15 @@ from ganger.lab.outages import with_revocations
 from ganger.lab.result import Run
 from ganger.lab.simulating.job_table import job_table
 from ganger.lab.simulating.oracles import make_oracle
-from ganger.lab.simulating.policies import blame, composed, doubts, known, load_policy, needs_of
+from ganger.lab.simulating.policies import (
+    blame,
+    composed,
+    doubts,
+    known,
+    load_policy,
+    needs_of,
+    unused_types,
+)
 from ganger.lab.simulating.progress import Ticker
 from ganger.lab.simulating.recorder import GANTT_JOBS, Recorder
 from ganger.lab.simulating.refusals import (
@@ -99,7 +107,7 @@ def run_one(
         node_gpus=nodes.gpus[: nodes.n].tolist(),
         rows=trace.rows,
         left_out=dict(trace.left_out),
-        notes=[*trace.notes, *doubts(recipe, trace, setup)],
+        notes=[*trace.notes, *unused_types(cluster), *doubts(recipe, trace, setup)],
         services=served.figures(kernel.now) if served is not None else {},
         service_windows=served.windows() if served is not None else {},
         service_watched=served.watched() if served is not None else {},

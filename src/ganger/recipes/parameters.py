@@ -64,11 +64,15 @@ def convert(hint: Any, text: str, where: str, *, bounded: bool = True) -> Any:
             raise BadInput("it is empty", where=where, mend="give a name")
         return text
     if origin is Annotated:
-        bounds = next((note for note in args if isinstance(note, Within) and bounded), _ANY)
-        if not _is_duration(hint):
-            return _within(bounds, _number(args[0], text, where), where, "{:g}".format)
-        value = parse_duration(text, where=where)
-        return _within(_LASTING if bounds is _ANY else bounds, value, where, _time)
+        known = _LASTING if _is_duration(hint) else _ANY
+        bounds = next((note for note in args if isinstance(note, Within)), known)
+        if _is_duration(hint):
+            value, write = parse_duration(text, where=where), _time
+        else:
+            value, write = _number(args[0], text, where), "{:g}".format
+        if not bounded and known.least <= value <= known.most:
+            return value
+        return _within(bounds, value, where, write)
     if origin in (Union, UnionType):
         if text.lower() in ("none", "") and type(None) in args:
             return None

@@ -12,7 +12,6 @@ from ganger.core.books.bits import members
 from ganger.core.errors import BadInput
 from ganger.core.events import AnyEvent, Progressed, Released, Started
 from ganger.core.plan import WITHDRAWN, AnyAction, Placement, Resize, Tune
-from ganger.core.profiles import UNSTATED
 from ganger.core.spec import Kind, OnPreempt
 from ganger.core.units import NEVER, SECOND, WHOLE
 from ganger.sim import tenancy
@@ -289,12 +288,9 @@ class Speeds:
         """The job as one on a device."""
         declared, placement = self._attempts.declared, self._attempts.where[job]
         profile = self._physics.profiles.of(declared.models[declared.model[job]])
-        needs = declared.shapes[declared.shape[job]].roles[placement[0].role].needs
-        asked = needs.share / WHOLE
-        stated = profile.compute(sum(slot.devices.bit_count() for slot in placement))
-        memory = (profile.memory if placement[0].share else None) or UNSTATED
+        shape = declared.shapes[declared.shape[job]]
         terms = self._ahead.get(job, self._terms.get(job))
-        return Guest(job, tenancy.demand(stated, asked), asked, terms, memory)
+        return tenancy.guest_of(job, profile, shape, placement, terms)
 
     def _division(self, device: _Device, guests: tuple[Guest, ...]) -> _Divided:
         """How the device's time is divided. Its rate controllers begin when all its jobs compute:

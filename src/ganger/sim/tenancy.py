@@ -16,7 +16,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ganger.core.errors import BadInput
-from ganger.core.profiles import UNSTATED, Memory
+from ganger.core.plan import Placement
+from ganger.core.profiles import UNSTATED, Memory, Profile
+from ganger.core.spec import Shape
+from ganger.core.units import WHOLE
 from ganger.estimate.lanes import IterationLane, needed, speeds
 from ganger.estimate.rates import (
     ARRIVAL_RATE,
@@ -201,3 +204,13 @@ def speed(guest: Guest, has: Has, moved: float) -> Has:
 def demand(stated: float, asked: float) -> float:
     """The part that a job uses alone: what is stated, else what it asks for."""
     return asked if math.isnan(stated) else stated
+
+
+def guest_of(
+    job: int, profile: Profile, shape: Shape, placement: Placement, terms: Terms | None
+) -> Guest:
+    """A job of this model as one on each of its devices."""
+    asked = shape.roles[placement[0].role].needs.share / WHOLE
+    stated = profile.compute(sum(slot.devices.bit_count() for slot in placement))
+    memory = (profile.memory if placement[0].share else None) or UNSTATED
+    return Guest(job, demand(stated, asked), asked, terms, memory)

@@ -130,7 +130,8 @@ def run_and_show(tasks: Sequence[Task], cluster: ClusterSpec, options: dict[str,
 
 
 def show(runs: list[Run], options: dict[str, Any]) -> None:
-    """Print the figures, and write per-job files and the report."""
+    """Write per-job files and the report, and print the figures: last, since nobody may read them
+    to the end."""
     from ganger.lab.metrics import to_json, write_jobs
 
     paths: list[str | None] = [None] * len(runs)
@@ -139,6 +140,14 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
         for run, target in zip(runs, targets, strict=True):
             write_jobs(run, target)
         paths = list(map(str, targets))
+    if options["report"] is not None:
+        from ganger.lab.origin import origin_of
+        from ganger.lab.report import write_report
+
+        command = shlex.join(["ganger", *sys.argv[1:]])
+        origin = origin_of(command, filter(None, options.get("inputs", ())))
+        write_report(runs, options["report"], origin=origin)
+        click.echo(f"report: {options['report']}", err=True)
     if options["as_json"]:
         data = to_json(runs)
         for entry, path in zip(data["runs"], paths, strict=True):
@@ -165,14 +174,6 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
             console.print(bill_table(runs))
         if options["why"]:
             console.print(waiting_table(runs))
-    if options["report"] is not None:
-        from ganger.lab.origin import origin_of
-        from ganger.lab.report import write_report
-
-        command = shlex.join(["ganger", *sys.argv[1:]])
-        origin = origin_of(command, filter(None, options.get("inputs", ())))
-        write_report(runs, options["report"], origin=origin)
-        click.echo(f"report: {options['report']}", err=True)
 
 
 def _per_job_paths(pattern: Path, runs: list[Run]) -> list[Path]:

@@ -314,9 +314,23 @@ def _print_bills(rows: list[Usage], *, cost: bool, energy: bool, as_csv: bool) -
         jobs, hours = sum(row.jobs for row in rows), sum(row.gpu_hours for row in rows)
         cells.append(("all", str(jobs), f"{hours:.3f}", *_bill(all_of_it, cost, energy)))
     _print(tuple(titles), cells, as_csv=as_csv, shrink=(0,))
+    if cost and not as_csv:
+        _print_unpriced(rows)
     if energy and not as_csv:
         for source in dict.fromkeys(row.energy_source for row in rows):
             click.echo(source)
+
+
+def _print_unpriced(rows: list[Usage]) -> None:
+    """Why there is no cost, if there is none."""
+    priced = {kind for row in rows if row.cost is not None for kind in row.by_type}
+    lacks = {kind for row in rows if row.cost is None for kind in row.by_type} - priced
+    if lacks:
+        kinds = " or ".join(sorted(lacks))
+        click.echo(
+            f"- No price of {kinds} is known: give --price TYPE=PRICE, or state prices in the"
+            " cluster file."
+        )
 
 
 def _bill(figures: Sequence[float | None], cost: bool, energy: bool) -> list[str]:

@@ -101,7 +101,7 @@ def explain_suspended(scene: Scene, row: int, where: Sequence[str], answer: Expl
         answer.lines.append(f"{keeps}. It resumes as soon as no other job runs there.")
     else:
         answer.lines.append(f"{keeps}. The recipe suspended it, and resumes it in its next turn.")
-    users = _users(kernel, row, kernel.placements()[row])
+    users = users_of(kernel, row, kernel.placements()[row])
     answer.holders = [job + 1 for job in users[:HOLDERS_MAX]]
     if users:
         runs = "runs" if len(users) == 1 else "run"
@@ -109,9 +109,9 @@ def explain_suspended(scene: Scene, row: int, where: Sequence[str], answer: Expl
     return True
 
 
-def _users(kernel: Kernel, row: int, placement: Placement) -> list[int]:
-    """The jobs that compute on devices of `placement`, which a sleeping job has, or that have not
-    yet let go of them; ascending."""
+def users_of(kernel: Kernel, row: int, placement: Placement) -> list[int]:
+    """The other jobs that compute on devices of `placement`, which `row` has, or that have not yet
+    let go of them; ascending."""
     devices: dict[int, int] = {}
     for slot in placement:
         devices[slot.node] = devices.get(slot.node, 0) | slot.devices
@@ -190,7 +190,7 @@ def _refused(scene: Scene, row: int, found: Explanation) -> None:
     if said is None:
         return
     found.by, found.evidence, found.until = said.by, said.evidence, changes_in(said.until)
-    numbers = _numbers(said.evidence, scene.now)
+    numbers = in_numbers(said.evidence, scene.now)
     found.lines.append(
         f"Refused by {MECHANISMS.get(said.by, 'the recipe')} ({said.by})"
         f"{f': {numbers}' if numbers else ''}."
@@ -222,7 +222,7 @@ def _rank(scene: Scene, row: int, found: Explanation) -> None:
     found.position = found.ahead + 1
 
 
-def _numbers(evidence: dict[str, float], now: int) -> str:
+def in_numbers(evidence: dict[str, float], now: int) -> str:
     """Evidence in words: `quota 4 GPUs, used 3 GPUs`."""
     said = []
     for key, value in evidence.items():

@@ -20,6 +20,7 @@ from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import Snapshot, capture
 from ganger.core.units import NEVER, SECOND, format_duration
 from ganger.lab.ahead.alternatives import WAITING_MAX, waits
+from ganger.lab.ahead.company import explain_company
 from ganger.lab.ahead.explaining import (
     Scene,
     compare,
@@ -143,6 +144,7 @@ def explain_past(scene: Scene, copy: Callable[[], Kernel], row: int) -> Explanat
         lasts = format_duration(scene.now - int(jobs.held_since[row]))
         if not explain_suspended(scene, row, list(names), found):
             found.lines.append(f"It has held GPUs on {', '.join(names) or 'no node'} for {lasts}.")
+            found.lines += explain_company(scene, row)
     return found
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ganger.client.strangers import refuse_others_file
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.protocols import Policy
-from ganger.core.spec import Kind
+from ganger.core.spec import ClusterSpec, Kind
 from ganger.core.units import NEVER, WHOLE
 from ganger.lab.simulating.oracles import told
 from ganger.lab.simulating.setup import Setup
@@ -67,8 +67,11 @@ def resolved(spec: str) -> str:
 
 
 def _workload_file(arguments: dict[str, Any]) -> str:
-    """The file whose jobs are the tasks of the workload; empty if the tasks are stated."""
+    """The file whose jobs are the tasks of the workload; empty if the tasks are stated. Raises
+    BadInput for an @ alone."""
     workload = arguments.get("workload", ())
+    if workload == ("@",):
+        raise BadInput("no file after the @", where="fgd(workload)", mend="write @FILE")
     named = len(workload) == 1 and workload[0].startswith("@")
     return workload[0][1:] if named else ""
 
@@ -161,6 +164,15 @@ def known(recipe: str | Policy, setup: Setup, trace: Trace) -> str:
     if "throughputs" in needs and "throughputs" in told(setup.knows):
         return "noisy speeds" if setup.knows == "noisy" else "speeds"
     return "nothing"
+
+
+def unused_types(cluster: ClusterSpec) -> list[str]:
+    """Said of GPU types that the cluster describes, and none of its nodes has."""
+    there = {node.gpu_type for node in cluster.nodes}
+    lacks = [kind.name for kind in cluster.gpu_types if kind.name not in there]
+    return [f"no node has GPUs of type {' or '.join(lacks)}, which the cluster describes"] * any(
+        lacks
+    )
 
 
 def doubts(recipe: str | Policy, trace: Trace, setup: Setup) -> list[str]:

@@ -7,7 +7,7 @@ where, which of the jobs that run release what and when, and what would have to 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -144,6 +144,24 @@ def ranks(policy: Policy, within: int) -> Callable[[View, int], Ids] | None:
     if isinstance(policy, Heeding):
         return ranks(policy.inner, within)
     return policy.ahead if isinstance(policy, QueuePolicy) else None
+
+
+def why_beside(
+    policy: Policy, view: View, memory: Any, job: int, others: Sequence[int]
+) -> dict[str, float]:
+    """The numbers by which the policy has put a job beside others on the same GPUs: of what decides
+    over the cluster, or of where that places jobs; empty where it says none."""
+    while True:
+        for part in (policy, getattr(policy, "place", None)):
+            told = getattr(part, "why_beside", None)
+            if told is not None:
+                return dict(told(view, memory, job, others))
+        for name in ("outer", "training", "policy", "inner"):
+            if hasattr(policy, name):
+                policy, memory = getattr(policy, name), None
+                break
+        else:
+            return {}
 
 
 def changes_in(until: int) -> list[str]:

@@ -3,10 +3,10 @@ times (Muri, SIGCOMM 2022)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, islice
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -138,6 +138,16 @@ class GroupPolicy:
             evidence = {"round_s": self.every / SECOND} | decides_at(memory.next_round)
             reasons.append(Reason("Priority", "GroupPolicy", evidence=evidence, until=until))
         return view.draft.plan(reasons, wake, until), memory
+
+    def why_beside(
+        self, view: View, memory: Any, job: int, others: Sequence[int]
+    ) -> tuple[tuple[str, float], ...]:
+        """What the group is believed to do, in jobs at a time, and of its resources."""
+        names = tuple(sorted(view.jobs.models[view.at.model[each]] for each in (job, *others)))
+        kind, gpus = view.ledger.cell_of[view.ledger.holds[job][1][0].node].gpu_type, view.at.gpus
+        does = float(view.oracle.interference(names, kind, gpus[job]).sum())
+        busy = efficiency(view, names, gpus[job], (kind,))
+        return ("together_do_jobs", round(does, 6)), ("use_of_resources_part", round(busy, 6))
 
     # ------------------------------------------------------------------ who runs
 

@@ -7,7 +7,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 from ganger.core.books.bits import members
 from ganger.core.books.ledger import Cell, Ledger
@@ -62,7 +62,7 @@ class Packed(Place):
     Jobs of one role of whole GPUs whose harm can be predicted take part, if they may be preempted.
     They hold 1/`together` of each GPU even while they are alone there. CPUs, host memory and GPU
     memory that they state must fit; a job that states no GPU memory counts as needing what the
-    score predicts.
+    score predicts. `harm`: what the score predicts, for people.
     """
 
     by_room: ClassVar[bool] = False
@@ -74,6 +74,7 @@ class Packed(Place):
     spread: float = 0.0
     empty_first: bool = False
     beyond: bool = False
+    harm: str = "harm"
 
     def kind(self, view: View, job: int) -> int:
         """Jobs of another model go elsewhere."""
@@ -145,10 +146,19 @@ class Packed(Place):
             return ()
         ranked = self._ranked(view, view.ledger, job, self.crowds(view), math.inf)
         least = min((score for score, *_ in ranked), default=math.nan)
-        numbers = (("bound_part", float(self.bound)),)
-        return (
-            numbers if math.isnan(least) else (*numbers, ("least_predicted_part", round(least, 6)))
-        )
+        numbers = ((f"{self.harm}_at_most_part", float(self.bound)),)
+        beside = f"{self.harm}_beside_others_at_least_part", round(least, 6)
+        return numbers if math.isnan(least) else (*numbers, beside)
+
+    def why_beside(
+        self, view: View, memory: Any, job: int, others: Sequence[int]
+    ) -> tuple[tuple[str, float], ...]:
+        """The bound, and what was predicted of the job beside those that are on its GPUs."""
+        names = sorted(view.jobs.models[view.at.model[each]] for each in (job, *others))
+        kind = view.ledger.cell_of[view.ledger.holds[job][1][0].node].gpu_type
+        score = self.score.of(view, names, kind, view.at.gpus[job])
+        numbers = (f"{self.harm}_together_part", round(score, 6))
+        return ((f"{self.harm}_at_most_part", float(self.bound)), numbers)
 
     # ------------------------------------------------------------------ crowds
 

@@ -7,7 +7,7 @@ is. Any other is stopped, which costs what its checkpoint costs.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace, nsmallest
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeAlias
@@ -59,6 +59,11 @@ class Packs(Protocol):
     def beside(self, view: View, memory: Any, job: int, others: list[int]) -> bool:
         """Whether `job`, which waits or sleeps, may compute beside `others`, which compute."""
 
+    def why_beside(
+        self, view: View, memory: Any, job: int, other: int
+    ) -> tuple[tuple[str, float], ...]:
+        """The numbers by which these two compute side by side."""
+
     def wake(self, view: View, memory: Any, groups: Groups) -> int:
         """When it has to be asked again; NEVER if it need not be."""
 
@@ -97,6 +102,15 @@ class TimeSlices:
         if packs is not None:
             wake = min(wake, packs.wake(view, memory, turns.groups()))
         return view.draft.plan(turns.reasons(), wake, _UNTIL), memory
+
+    def why_beside(
+        self, view: View, memory: Any, job: int, others: Sequence[int]
+    ) -> tuple[tuple[str, float], ...]:
+        """What the two did together when that was measured."""
+        if self.packs is None or len(others) != 1:
+            return ()
+        tried = revived(memory, self.packs.learn)
+        return self.packs.why_beside(view, tried, job, others[0])
 
 
 class _Turns:

@@ -3,7 +3,7 @@ TGS, NSDI 2023)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -361,6 +361,19 @@ class GuaranteedFirst(Place):
         have got larger ones."""
         used, _ = ledger.shared[node].get(device, (WHOLE, 0))
         return ledger.cell_of[node] is cell and ledger.up[node] and used + self.share <= WHOLE
+
+    def why_beside(
+        self, view: View, memory: Any, job: int, others: Sequence[int]
+    ) -> tuple[tuple[str, float], ...]:
+        """For an opportunistic job: what others may use of its GPUs, and what they do."""
+        known = view.cached(Classes)
+        known.look(view)
+        firm, devices = known.where.get(job, (True, ()))
+        if firm:
+            return ()
+        on = [known.on[device].jobs for device in devices]
+        used = max(sum(jobs[each][1].compute for each in jobs if each != job) for jobs in on)
+        return (("use_by_others_below_part", self.busy), ("use_by_others_part", round(used, 6)))
 
     def joinable(self, use: Use) -> bool:
         """Whether one more opportunistic job may be there, as far as its memory allows."""

@@ -243,8 +243,14 @@ def order(verb: str) -> Callable[[Request], Answer]:
     """An endpoint that orders `verb`."""
 
     async def endpoint(request: Request) -> Changed:
-        accepted = await asked(world_of(request), Order(rows_named(request), {verb: 0.0}))
-        return Changed(jobs=[row + 1 for row in accepted])
+        world = world_of(request)
+        accepted = await asked(world, Order(rows_named(request), {verb: 0.0}))
+        found = Changed(jobs=[row + 1 for row in accepted])
+        if verb == "resume":
+            with world.daemon.lock:
+                phase = world.daemon.kernel.jobs.phase
+                found.waiting = [job for job in found.jobs if phase[job - 1] == Phase.SUSPENDED]
+        return found
 
     endpoint.__doc__ = (
         f"Apply `{verb}` to the jobs in the path; returns the jobs that were changed."

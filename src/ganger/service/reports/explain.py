@@ -9,6 +9,7 @@ from ganger.client.states import state_of
 from ganger.core.state.jobs import Phase
 from ganger.core.units import WHOLE, format_duration
 from ganger.lab.ahead.alternatives import Waits
+from ganger.lab.ahead.company import explain_company
 from ganger.lab.ahead.explaining import (
     HOLDERS_MAX,
     compare,
@@ -50,6 +51,7 @@ def explain(daemon: Daemon, row: int) -> Explanation:
         what = f"has held {', '.join(has)}" if has else "has run and held nothing itself"
         if not explain_suspended(rows.scene_of(daemon), row, has, found):
             found.lines.append(f"It {what} for {lasts}.")
+            found.lines += explain_company(rows.scene_of(daemon), row)
     found.lines += families.sentences(daemon, row)
     preemptions = int(kernel.jobs.preemptions[row])
     if preemptions:

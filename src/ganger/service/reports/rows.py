@@ -136,6 +136,7 @@ def _common(daemon: Daemon, row: int) -> dict[str, Any]:
     phase = Phase(jobs.phase[row])
     state, code = state_of(phase, daemon.ends.get(row, ""))
     shape = jobs.shapes[jobs.shape[row]]
+    yields = phase == Phase.SUSPENDED and not jobs.size[row]
     ran = int(jobs.ran[row])
     if phase == Phase.RUNNING:
         ran += daemon.now() - int(jobs.since[row])
@@ -148,7 +149,7 @@ def _common(daemon: Daemon, row: int) -> dict[str, Any]:
         "state": state,
         "code": code,
         "reason": reason_of(daemon, row),
-        "gpus": int(jobs.size[row]) if phase in HOLDS_DEVICES else int(jobs.gpus[row]),
+        "gpus": int(jobs.size[row] if phase in HOLDS_DEVICES and not yields else jobs.gpus[row]),
         "share": shape.roles[0].needs.share / WHOLE,
         "gpu_types": list(shape.gpu_types),
         "priority": int(jobs.priority[row]),

@@ -191,8 +191,11 @@ def read_class(text: str) -> tuple[TaskClass, int]:
     fields = _CLASS.fullmatch(text)
     count, gpus, share = (int(fields[at] or 0) for at in (1, 2, 3)) if fields else (0, 0, 0)
     if fields is None or not count or (fields[3] and (gpus != 1 or not share)):
-        mend = "write count*GPUs, like 25*1x300@4;3*8@96/V100|T4, or @FILE with a trace"
-        raise BadInput(f"{text!r} is not a valid class of tasks", where="fgd(workload)", mend=mend)
+        wrong = f"{text!r} is not a valid class of tasks"
+        if text.startswith("@"):
+            wrong += ": files are read for simulations only"
+        mend = "write count*GPUs of each class, like 25*1x300@4;3*8@96/V100|T4"
+        raise BadInput(wrong, where="fgd(workload)", mend=mend)
     types = tuple(sorted(fields[5].split("|"))) if fields[5] else ()
     cpus = round(float(fields[4] or 0) * 1000)
     return TaskClass(cpus, gpus, share or WHOLE, types, fields[6] or ""), count

@@ -114,6 +114,14 @@ class PairsThatPay:
             return False
         return memory.pairs.get(_key(view, job, others[0]), self.least) >= self.least
 
+    def why_beside(
+        self, view: View, memory: Tried | None, job: int, other: int
+    ) -> tuple[tuple[str, float], ...]:
+        """What they must do together, in jobs at a time, and what they did when it was measured."""
+        known = memory.pairs.get(_key(view, job, other)) if memory is not None else None
+        numbers = (("together_must_do_jobs", self.least),)
+        return numbers if known is None else (*numbers, ("together_did_jobs", round(known, 6)))
+
     def wake(self, view: View, memory: Tried, groups: Groups) -> int:
         """When the next pair has been tried for long enough."""
         ends, at = NEVER, view.at

@@ -153,6 +153,7 @@ def in_quanta(quantum: int) -> Formula:
 
 COMPANY: TypeAlias = Annotated[int, Within(1, 4)]
 """Jobs on the same GPUs."""
+USE = "predicted_use_of_a_GPU"
 PACKED = (
     "only jobs of equal GPU count share, and all of their GPUs; GPU memory counts where a job"
     " states it or its model's graph tells it"
@@ -189,7 +190,7 @@ def co_scheml(
     every resource. At most `share` jobs are on a GPU. With `skip` those behind a head that waits
     may start.
     """
-    place = Packed(score=LongestSlowdown(), bound=bound, together=share)
+    place = Packed(score=LongestSlowdown(), bound=bound, together=share, harm="predicted_slow-down")
     return QueuePolicy("co-scheml", FIRST_COME, _walk(skip), place=place)
 
 
@@ -214,7 +215,7 @@ def yeung(limit: Amount = 1.0, share: COMPANY = 4, skip: bool = False) -> Policy
     Use is predicted from the computation graph (`graph` of the model's profile) by boosted trees.
     At most `share` jobs are on a GPU. With `skip` those behind a head that waits may start.
     """
-    place = Packed(score=SumOfUse(), bound=limit, together=share)
+    place = Packed(score=SumOfUse(), bound=limit, together=share, harm=USE)
     return QueuePolicy("yeung", FIRST_COME, _walk(skip), place=place)
 
 
@@ -246,7 +247,14 @@ def horus(
     Every node beyond the first over which the jobs there are spread counts as `distance` more use.
     `shortest`: the shortest expected job goes first.
     """
-    place = Packed(score=SumOfUse(), bound=limit, together=share, spread=distance, beyond=exceed)
+    place = Packed(
+        score=SumOfUse(),
+        bound=limit,
+        together=share,
+        spread=distance,
+        beyond=exceed,
+        harm=USE,
+    )
     order = SHORTEST if shortest else FIRST_COME
     return QueuePolicy("horus", order, _walk(skip), place=place)
 
@@ -278,7 +286,12 @@ def lucid(limit: Period = 200 * SECOND, partition: Part = 0.05, busy: Part = 0.8
     The first `partition` of all nodes, rounded up, is for profiling, unless that were all of them.
     """
     place = Partitioned(
-        score=SharingScore(), bound=JUMBO, together=2, empty_first=True, partition=partition
+        score=SharingScore(),
+        bound=JUMBO,
+        together=2,
+        empty_first=True,
+        harm="sum_of_sharing_scores",
+        partition=partition,
     )
     order = ByLine(formulas=(service,), place=place)
     return Lucid(name="lucid", order=order, walk=Walk.SKIP, place=place, limit=limit, busy=busy)

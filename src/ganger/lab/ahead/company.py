@@ -1,0 +1,113 @@
+"""Who computes on the same GPUs as a job, in which class, at what part of its speed, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from ganger.core.books.ledger import Ledger, members
+from ganger.core.errors import BadInput
+from ganger.core.kernel import Kernel
+from ganger.core.plan import WITHDRAWN, Placement
+from ganger.core.units import WHOLE
+from ganger.lab.ahead.explaining import Scene, in_numbers, users_of
+from ganger.mechanisms.common.waiting import why_beside
+from ganger.sim import tenancy
+from ganger.sim.tenancy import Guest, Terms
+
+
+def explain_company(scene: Scene, row: int) -> list[str]:
+    """Of a job that computes: the others on its GPUs, and the classes and speeds of all; nothing if
+    it shares none."""
+    kernel = scene.kernel
+    ledger = kernel.view.draft.ledger_of(row)
+    if ledger is None or row in ledger.asleep or row not in ledger.holds:
+        return []
+    placement = ledger.holds[row][1]
+    others = [job for job in users_of(kernel, row, placement) if job in ledger.holds]
+    share = placement[0].share if placement else 0
+    if not others:
+        alone = f"It is alone on its GPUs, and holds {share / WHOLE:g} of each: others may join it."
+        return [alone] if share else []
+    lines = [f"It shares its GPUs{_standing(kernel, ledger, row)}."]
+    lines += [
+        f"Job {scene.label(each)} is there, too{_standing(kernel, ledger, each)}."
+        for each in others
+    ]
+    why = why_beside(scene.policy, kernel.view, kernel.memory, row, others)
+    numbers = in_numbers(why, scene.now)
+    if numbers:
+        lines.append(f"{scene.recipe} lets them be there together: {numbers}.")
+    return lines
+
+
+def _standing(kernel: Kernel, ledger: Ledger, row: int) -> str:
+    """A job's class and its believed speed: ", as a guaranteed job, at 97.1% of its speed"."""
+    terms, part = _terms(kernel, row), believed_part(kernel, ledger, row)
+    if terms is None:
+        of_class = ""
+    elif terms.request >= 1.0:
+        of_class = ", as a guaranteed job"
+    elif terms.request > 0.0:
+        of_class = f", with {terms.request:g} of a GPU for sure and {terms.limit:g} at most"
+    else:
+        of_class = ", as an opportunistic job"
+    if math.isnan(part):
+        return f"{of_class}; at what speed is not known"
+    return f"{of_class}, at {part:.1%} of its speed alone as far as is known"
+
+
+def _terms(kernel: Kernel, row: int) -> Terms | None:
+    """The terms that a policy has given the job."""
+    knobs: Mapping[str, float | bool | str] = kernel.view.knobs.get(row, {})
+    return Terms.of(knobs) if knobs.get("request", WITHDRAWN) != WITHDRAWN else None
+
+
+def believed_part(kernel: Kernel, ledger: Ledger, row: int) -> float:
+    """What sharing leaves of a job's speed, as the oracle has it, once rate controllers have
+    settled: on the device where that is least; NaN where nobody knows."""
+    mine = ledger.holds[row][1]
+    parts = []
+    for slot in mine:
+        for device in members(slot.devices):
+            there = [row, *_on(ledger, slot.node, device, row)]
+            parts.append(_part(kernel, ledger, there, slot.node, mine) if there[1:] else 1.0)
+    return math.nan if any(map(math.isnan, parts)) else min(parts, default=1.0)
+
+
+def _on(ledger: Ledger, node: int, device: int, row: int) -> list[int]:
+    """The other jobs that compute on a device, ascending."""
+    return sorted(
+        job
+        for job, (_, placement) in ledger.holds.items()
+        if job != row
+        and job not in ledger.asleep
+        and any(slot.node == node and slot.devices >> device & 1 for slot in placement)
+    )
+
+
+def _part(
+    kernel: Kernel, ledger: Ledger, there: Sequence[int], node: int, mine: Placement
+) -> float:
+    """What the first of these has of its speed on a device that it has with the others."""
+    view, kind = kernel.view, kernel.nodes.type_specs[kernel.nodes.gpu_type[node]]
+    models = [view.jobs.models[int(view.jobs.model[job])] for job in there]
+    if all(_terms(kernel, job) is None for job in there):
+        gpus = sum(slot.devices.bit_count() for slot in mine)
+        return float(view.oracle.interference(models, kind.name, gpus)[0])
+    guests: dict[int, Guest] = {}
+    for job, model in zip(there, models, strict=True):
+        shape, placement = ledger.holds[job]
+        profile = view.oracle.profile(model)
+        if placement[0].share and math.isnan(profile.compute(shape.gpus)):
+            return math.nan
+        terms = _terms(kernel, job)
+        guests[job] = tenancy.guest_of(job, profile, shape, placement, terms)
+    every = [guests[job] for job in sorted(guests)]
+    try:
+        moved = tenancy.on_host(every, kind.memory)
+    except BadInput:  # what is believed of their memory need not be what they need
+        return math.nan
+    first = guests[there[0]]
+    has = tenancy.parts(every)[first.job]
+    return tenancy.speed(first, has, moved.get(first.job, 0.0)).then
