@@ -376,7 +376,7 @@ def halves() -> Bench:
 
 def test_those_that_ran_for_too_short_a_time_keep_no_other_from_being_measured() -> None:
     view = halves().kernel.view
-    groups = [(2,), (1,), (0,)]
+    groups: list[tuple[int, ...]] = [(2,), (1,), (0,)]
     assert PairsThatPay(60 * SECOND).learn(view, None, groups) == Tried({0: 2.0}, {})
 
 
