@@ -275,6 +275,7 @@ def test_who_is_stopped_in_its_sleep_gives_its_memory_back(verb: str) -> None:
     assert bench.kernel.ledger.shared == [{0: (1000, 8000)}]  # of b
     bench.feed(9, Finished(1, 1))
     assert (bench.kernel.ledger.free, bench.kernel.ledger.asleep) == (1, set())
+    assert not bench.kernel._resuming
 
 
 def test_a_kernel_restored_while_a_job_sleeps_wakes_it_as_before() -> None:

@@ -163,3 +163,10 @@ def test_an_empty_grant_has_nothing() -> None:
     grant = Ledger(nodes, {1: Room(0b0110)})
     assert (grant.free, grant.total, grant.up) == (2, 2, [False, True])
     assert grant.full == [0, 0b0110]
+
+
+def test_a_request_that_states_nothing_but_its_arrival_is_one_input_of_anything() -> None:
+    requests = World([], lanes(1)).requests
+    requests.add({"arrival": [7]})
+    names = ("arrival", "deadline", "model", "tenant", "items", "input", "label", "prompt", "by")
+    assert [getattr(requests, name)[0] for name in names] == [7, NEVER, 0, 0, 1, -1, -1, 0, -1]

@@ -6,9 +6,9 @@ from bench import Bench
 from ganger.core.books.share import Sharing
 from ganger.core.events import Started, Submitted
 from ganger.core.plan import Slot, Start
-from ganger.core.spec import Needs, Role, Shape
+from ganger.core.spec import ClusterSpec, GpuType, Needs, NodeSpec, Role, Shape
 from ganger.mechanisms.sharing.share import Parts
-from worlds import Work, cluster, job
+from worlds import Work, cluster, job, play
 
 
 def part(name: str, share: int, size: int = 1, **needs: int) -> Work:
@@ -61,3 +61,14 @@ def test_roles_come_together_where_their_host_memory_fits() -> None:
     roles = [Role(name, needs=Needs(memory=300)) for name in ("actor", "learner")]
     found = bench.kernel.view.ledger.find(Shape(tuple(roles)))
     assert found == (Slot(1, 0b001, 1, 0), Slot(1, 0b010, 1, 1))
+
+
+def test_where_the_fullest_gpu_lacks_memory_the_next_one_is_taken() -> None:
+    """`a` has 12,000 of the 16,000 MiB of GPU 0, and `b` wants 8,000."""
+    on = ClusterSpec((NodeSpec(gpus=2, gpu_type="A"),), (GpuType("A", memory=16_000),))
+    works = [
+        job(name, lasts=9, shape=Shape((Role(needs=Needs(share=share, gpu_memory=memory)),)))
+        for name, share, memory in (("a", 500, 12_000), ("b", 300, 8_000))
+    ]
+    run = play("space-sharing", works, on)
+    assert run.text() == "0: start a on 0:0; start b on 0:1"

@@ -102,6 +102,15 @@ def test_trials_that_are_there_count_among_those_that_are_wanted() -> None:
     assert spawned(done(bench, 0, Started(0, 1))) == 1
 
 
+def test_a_trial_that_passes_a_rung_is_asked_again_at_the_next_one() -> None:
+    bench = search("tune.asha(trials=1,epochs=9,first=1,eta=3)", 1, listed=1)
+    bench.feed(0, Started(0, 1))
+    bench.feed(0, Started(1, 1))
+    plan = bench.feed(1, Evaluated(1, 1, 1.0, 0.5))
+    assert plan is not None
+    assert plan.actions == [AskAt(1, 3.0)]
+
+
 def test_a_trial_that_says_that_it_is_done_ends() -> None:
     bench = search("tune.asha(trials=1,epochs=81)", 1, listed=1)
     done(bench, 0, Started(0, 1))

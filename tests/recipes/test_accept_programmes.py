@@ -240,4 +240,4 @@ def test_sia_runs_a_job_without_gpus_beside_the_others() -> None:
 def test_a_part_of_the_users_is_above_none_and_at_most_all(alpha: float, window: int) -> None:
     with pytest.raises(BadInput, match="allox"):
         allox(alpha=alpha, window=window)
-    allox(alpha=1.0, window=1)
+    assert allox(alpha=1.0, window=1).name == "allox"

@@ -143,6 +143,6 @@ def test_the_programme_begins_with_what_runs_and_is_searched_to_200_nodes(
     unfair = float(np.abs(apps.now * apps.needs.max(axis=1) - fair).sum())
     assert unfair > 0.05
     use = float((apps.now[:, None] * apps.needs).sum())
-    ((objective, nodes),) = begun
-    assert objective == pytest.approx(use - 10.0 * (unfair - 0.05))
+    ((value, nodes),) = begun
+    assert value == pytest.approx(use - 10.0 * (unfair - 0.05))
     assert nodes == 200
