@@ -45,6 +45,7 @@ _JOB: Final = {
     ),
     **_of("live.rehearsal", preempt="Preempt a job once, to see whether it comes back."),
     **_of("live.shell", shell="Open a shell inside a job."),
+    **_of("live.tune", tune="Search for hyper-parameters, each trial a job."),
 }
 _NODE: Final = {
     "list": Entry("ganger.cli.live.cluster", "nodes", "List nodes."),

@@ -40,10 +40,12 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     A job of kind `tune` is a search: it holds `gpus` for its trials and runs nothing itself.
     `command` is what each trial runs, with the next of its `configurations`: those that are listed,
     or every combination of `params`; `search`: in their order (`grid`), or in another (`random`).
-    `metric`: what trials are judged by, of those that they report. A trial that you submit yourself
-    names its search as its `parent`. A job of kind `serve` is a service: under a recipe for
-    services each of its replicas runs `command`. Limits and retries count for each trial and each
-    replica.
+    `recipe`: the one over its trials, and limits, like `tune.asha(mode=max); deadline=6h`; without
+    it that of the cluster. `metric`: what trials are judged by, of those that they report; with
+    `printed` also of those that they print, as `acc=0.9` or in a JSON object. A trial that you
+    submit yourself names its search as its `parent`. A job of kind `serve` is a service: under a
+    recipe for services each of its replicas runs `command`. Limits and retries count for each trial
+    and each replica.
     `retries`: failed attempts that are forgiven. `mail_to` gets an e-mail on events `mail_on`
     (submitted, started, suspended, preempted, finished, failed, cancelled, idle). `hold`: it waits
     until it is released.
@@ -84,6 +86,8 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     configurations: list[dict[str, str]] = []
     search: str = "grid"
     metric: str = ""
+    recipe: str = ""
+    printed: bool = False
     parent: str | int = ""
     after: list[str | int] = []
     after_any: list[str | int] = []

@@ -137,6 +137,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     `estimate` is the user's own guess of the run time and `limit` the time after which the job is
     stopped (NEVER for none); `after` names jobs that must finish first; `model` refers to a
     throughput profile; `checkpoint` and `restore` are what a preemption and a resumption cost.
+    `inner`: of a search, the recipe over its trials; empty: the one that the cluster has for all.
     """
 
     name: str
@@ -159,6 +160,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     on_preempt: OnPreempt = OnPreempt.CHECKPOINT
     checkpoint: int = -1
     restore: int = -1
+    inner: str = ""
 
 
 class GpuType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -32,7 +32,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     of a file that is made beside the attempt and executed, with `command` as its arguments.
     `steps`: of a command that runs once, the other nodes start what its `srun` asks for.
     `hollow`: nothing is run: the attempt holds its devices for the children of its job. `metric`:
-    the one that a trial is judged by, of those that it reports; empty: the first.
+    the one that a trial is judged by, of those that it reports; empty: the first. `printed`: what
+    the job prints of it is a report, too, until it reports by the SDK.
     """
 
     command: tuple[str, ...]
@@ -59,3 +60,4 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps: bool = False
     hollow: bool = False
     metric: str = ""
+    printed: bool = False

@@ -89,16 +89,17 @@ def ended(daemon: Daemon, touched: Iterable[int]) -> list[Ask]:
         if jobs.kind[parent] != Kind.TUNE or jobs.phase[parent] >= Phase.FINISHED:
             continue
         all_over = (jobs.phase[children_of(jobs, parent)] >= Phase.FINISHED).all()
-        if all_over and not asks_for_trials(guard_of(kernel).policy):
+        if all_over and not searches(policy_over(daemon, parent)):
             found.append(Finish(parent))
     return found
 
 
-def asks_for_trials(policy: Policy) -> bool:
-    """Whether the recipe for trials asks for them itself, and says when a search is over."""
+def policy_over(daemon: Daemon, parent: int) -> Policy:
+    """The policy over the trials of a search."""
+    policy = guard_of(daemon.kernel).policy
     while isinstance(policy, Planes):
         policy = policy.training
-    return isinstance(policy, TwoLevel) and searches(policy.inner)
+    return policy.inside(daemon.kernel.view, parent) if isinstance(policy, TwoLevel) else policy
 
 
 def unanswered(daemon: Daemon) -> list[Ask]:

@@ -80,6 +80,8 @@ class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 MakeEngine = Callable[[Settings, Home, Daemon, Clock], LiveEngine]
 LOCAL: Final = "local"
 SLURM: Final = "slurm"
+DEFAULT_INNER: Final = "fifo"
+"""Over trials of searches that name no recipe of their own, in a new home."""
 YES: Final = "yes"
 _KEPT: Final = (
     "window",
@@ -104,8 +106,8 @@ def header_for(settings: Settings, before: Header | None, journal: Journal | Non
     knows = settings.knows or (before.knows if before else "history")
     seed = settings.seed if settings.seed is not None else (before.seed if before else 0)
     planes = [
-        named(getattr(settings, plane), getattr(before, plane) if before else "")
-        for plane in ("inner", "serving")
+        named(getattr(settings, plane), getattr(before, plane) if before else first)
+        for plane, first in (("inner", DEFAULT_INNER), ("serving", ""))
     ]
     new = settings.recipe or settings.inner or settings.serving
     refuse_bad_recipes(recipe, *planes, bounded=bool(new))  # in the journal, soon

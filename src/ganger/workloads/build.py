@@ -199,6 +199,7 @@ def assemble(rows: Rows, *, name: str, source: str, zone: str = "Z") -> Trace:
         gpus=rows.gpus,
         deadline=np.where(deadline >= NEVER, NEVER, deadline - origin),
         parent=-1,
+        inner=0,
         **columns,
     )
     declared.names = _names(rows)

@@ -62,6 +62,7 @@ class Declared(Table):
     restore: I64
     array: I32
     parent: I64
+    inner: I32
 
     def __init__(self, capacity: int = 0) -> None:
         super().__init__(capacity)
@@ -73,6 +74,7 @@ class Declared(Table):
         self.groups: Names[str] = Names([""])
         self.models: Names[str] = Names([""])
         self.arrays: Names[str] = Names([""])
+        self.inners: Names[str] = Names([""])
         self.after: dict[int, tuple[int, ...]] = {}
         """Rows that must finish before this row may run."""
 
@@ -90,7 +92,7 @@ class Declared(Table):
         self.capacity = self.n
         self.names = self.names and self.names.copy()
         self.after = self.after.copy()
-        for name in ("shapes", "tenants", "users", "groups", "models", "arrays"):
+        for name in ("shapes", "tenants", "users", "groups", "models", "arrays", "inners"):
             setattr(self, name, getattr(other, name).copy())
 
     def name(self, job: int) -> str:
@@ -144,6 +146,7 @@ class Declared(Table):
             restore=spec.restore,
             array=self.arrays.code(spec.array),
             parent=parent,
+            inner=self.inners.code(spec.inner),
         )
         self.names.append(spec.name)
         if after:
@@ -174,6 +177,7 @@ class Declared(Table):
             on_preempt=OnPreempt(self.on_preempt[job]),
             checkpoint=int(self.checkpoint[job]),
             restore=int(self.restore[job]),
+            inner=self.inners[self.inner[job]],
         )
 
 

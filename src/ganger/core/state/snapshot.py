@@ -26,7 +26,7 @@ from ganger.core.units import NEVER
 FORMAT = "ganger.snapshot/1"
 _TUNE = int(Kind.TUNE)
 _NOTHING = msgspec.msgpack.encode(None)
-_PLAIN = ("tenants", "users", "groups", "models", "arrays")
+_PLAIN = ("tenants", "users", "groups", "models", "arrays", "inners")
 
 
 class Snapshot(Standing, forbid_unknown_fields=True, kw_only=True):
@@ -167,7 +167,7 @@ def _declared(snapshot: Snapshot) -> Declared:
     table.names = snapshot.names
     table.shapes = Names(snapshot.shapes)
     for name in _PLAIN:
-        setattr(table, name, Names(snapshot.codes[name]))
+        setattr(table, name, Names(snapshot.codes.get(name, [""])))
     table.after = dict(snapshot.after)
     for name in Declared.columns():
         _fill(table, name, snapshot)
@@ -176,7 +176,7 @@ def _declared(snapshot: Snapshot) -> Declared:
 
 def _fill(table: Declared, name: str, snapshot: Snapshot) -> None:
     column, kept = getattr(table, name), snapshot.columns
-    if name in ("within", "asks_at") and name not in kept:
-        return  # a snapshot of before: by kind and parent, as it is; and at every report
+    if name in ("within", "asks_at", "inner") and name not in kept:
+        return  # a snapshot of before: by kind and parent, as it is; at every report; nobody's own
     known = "since" if name == "began" and name not in kept else name  # a snapshot of before
     column[: snapshot.jobs] = np.frombuffer(kept[known], column.dtype)

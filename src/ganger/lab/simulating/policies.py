@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from ganger.core.units import NEVER, WHOLE
 from ganger.lab.simulating.oracles import told
 from ganger.lab.simulating.setup import Setup
 from ganger.lab.simulating.user_policy import OwnPolicy, load_own
+from ganger.lab.tuning.own_recipe import own_recipe
 from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel, searches
 from ganger.recipes import registry
@@ -109,7 +111,7 @@ def families(trace: Trace, inner: str, *, recorded: bool = False) -> bool:
 def with_inner(policy: Policy, inner: str, *, recorded: bool = False) -> Policy:
     """The policy, and inside each grant the recipe `inner`. Raises BadInput."""
     within = load_policy(inner, recorded=recorded, bounded=not recorded, plane="tuning")
-    return TwoLevel(policy, within)
+    return TwoLevel(policy, within, partial(own_recipe, bounded=False))
 
 
 def with_serving(policy: Policy, serving: str, *, recorded: bool = False) -> Policy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -43,10 +44,12 @@ class TwoLevelMemory(msgspec.Struct):
 @dataclass(frozen=True)
 class TwoLevel:
     """`outer` decides over the cluster, `inner` over the children of each parent on what that
-    holds, all in one draft: a parent that is stopped takes its children along."""
+    holds, all in one draft: a parent that is stopped takes its children along. A parent that names
+    a recipe of its own (`JobSpec.inner`) has that instead, as `make` makes it of its text."""
 
     outer: Policy
     inner: Policy
+    make: Callable[[str], Policy] | None = None
 
     @property
     def name(self) -> str:
@@ -58,28 +61,40 @@ class TwoLevel:
         """The actions beside starts and stops that the outer policy uses."""
         return getattr(self.outer, "orders", ())
 
+    def inside(self, view: View, parent: int) -> Policy:
+        """The policy over the children of a parent."""
+        text = view.jobs.inners[int(view.jobs.inner[parent])]
+        if not text or self.make is None:
+            return self.inner
+        made = view.cached(_Made).policies
+        if text not in made:
+            made[text] = self.make(text)
+        return made[text]
+
     def decide(self, view: View, memory: TwoLevelMemory | None) -> tuple[Plan, TwoLevelMemory]:
         """The plan of both; each grant is divided before the cluster is."""
         memory = memory or TwoLevelMemory(None, {})
         phase, plans, over = view.at.phase, list[Plan](), list[int]()
-        inside = {job: kept for job, kept in memory.inner.items() if phase[job] < _FINISHED}
-        spawns = searches(self.inner)
+        kept_inside = {job: kept for job, kept in memory.inner.items() if phase[job] < _FINISHED}
+        any_spawns = searches(self.inner) or len(view.jobs.inners) > 1
         for parent in view.parents:
+            inner = self.inside(view, parent)
+            spawns = searches(inner)
             grant = view.inside(parent)
             if grant is None or not (spawns or len(grant.pending) or len(grant.active)):
                 continue
-            before = revived(memory.inner.get(parent), self.inner.decide)
-            plan, inside[parent] = self.inner.decide(grant, before)
+            before = revived(memory.inner.get(parent), inner.decide)
+            plan, kept_inside[parent] = inner.decide(grant, before)
             draw(grant, plan)
             plan.reasons = [
                 msgspec.structs.replace(reason, within=parent) for reason in plan.reasons
             ]
             plans.append(plan)
-            if spawns and self.inner.over(grant, inside[parent]):  # type: ignore[attr-defined]
+            if spawns and inner.over(grant, kept_inside[parent]):  # type: ignore[attr-defined]
                 over.append(parent)
         own, outer = self.outer.decide(view, revived(memory.outer, self.outer.decide))
-        if not (spawns or view.has_families):
-            return own, TwoLevelMemory(outer, inside)
+        if not (any_spawns or view.has_families):
+            return own, TwoLevelMemory(outer, kept_inside)
         draw(view, own)
         for parent in over:
             if view.draft.holds(parent) is not None:
@@ -92,7 +107,14 @@ class TwoLevel:
             until |= plan.until
         wake = min(plan.wake for plan in (own, *plans))
         reasons = [*own.reasons, *(reason for plan in plans for reason in plan.reasons)]
-        return view.draft.plan(reasons, wake, until), TwoLevelMemory(outer, inside)
+        return view.draft.plan(reasons, wake, until), TwoLevelMemory(outer, kept_inside)
+
+
+class _Made:
+    """The policies that parents have of their own, by their texts: a cache."""
+
+    def __init__(self) -> None:
+        self.policies: dict[str, Policy] = {}
 
 
 def _some_start(view: View, plan: Plan) -> bool:

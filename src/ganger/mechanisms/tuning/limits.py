@@ -23,7 +23,8 @@ _LEAST: Final = 1e-9
 class Limits:
     """The most that a search may take. `deadline`: microseconds since it was submitted. `epochs`:
     of all its trials together. `gpu_hours`: what it holds, whether its trials use that or not.
-    `money`: for these, at `prices` by GPU type, in money per GPU-hour."""
+    `money`: for these, at `prices` by GPU type, in money per GPU-hour; without any, at those of the
+    cluster."""
 
     deadline: int = NEVER
     epochs: float = float(NEVER)
@@ -112,7 +113,8 @@ class Limited:
 
     def _rate(self, view: View, search: int) -> float:
         """Money per microsecond for what the search holds."""
-        prices, nodes = dict(self.limits.prices), view.nodes
+        nodes = view.nodes
+        prices = dict(self.limits.prices) or {kind.name: kind.price for kind in nodes.type_specs}
         placement = view.draft.holds(search) or ()
         return sum(
             slot.devices.bit_count() * prices.get(nodes.types[nodes.gpu_type[slot.node]], 0.0)

@@ -161,13 +161,13 @@ def _notes(wanted: list[JobRequest], world: AppContext) -> list[str]:
 
 async def list_jobs(request: Request) -> JobPage:
     """Jobs by `state` (words or codes, `active`, `over`, `all`), `user`, `tenant`, part of the
-    `name`, among `jobs` (with commas), ended after `since` (Unix seconds); `limit` of them from
-    `offset` on; with `expect` when those that wait are expected to start."""
+    `name`, of a `kind`, among `jobs` (with commas), ended after `since` (Unix seconds); `limit` of
+    them from `offset` on; with `expect` when those that wait are expected to start."""
     limit = int(number(request, "limit", 100, PAGE_MAX))
     offset = int(number(request, "offset", 0, 1e12))
     filters = {
         key: request.query_params.get(key, "")
-        for key in ("state", "user", "tenant", "name", "jobs")
+        for key in ("state", "user", "tenant", "name", "kind", "jobs")
     }
     filters["since"] = str(number(request, "since", 0, 1e12))
     world = world_of(request)

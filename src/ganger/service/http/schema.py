@@ -17,6 +17,7 @@ from ganger.client.request import FORMAT
 from ganger.core.spec import Kind, Locality, OnPreempt
 from ganger.core.units import TEXT_MAX
 from ganger.engines.launch import PER
+from ganger.lab.tuning.own_recipe import LENGTH_MAX
 from ganger.service.jobs.families import CONFIGURATIONS_MAX, SEARCHES
 from ganger.service.jobs.submission import (
     HIDDEN,
@@ -111,6 +112,7 @@ _FIELDS: Final[dict[str, _Schema]] = {
     },
     **dict.fromkeys(("name", "tenant", "model", "pool", "metric"), _NAME),
     "search": {"enum": list(SEARCHES)},
+    "recipe": {"maxLength": LENGTH_MAX},
     "parent": {
         "anyOf": [
             {"const": ""},

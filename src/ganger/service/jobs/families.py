@@ -14,6 +14,7 @@ from ganger.client.request import JobRequest
 from ganger.core.errors import BadInput
 from ganger.core.spec import JobSpec, Kind
 from ganger.core.state.jobs import Jobs, Phase
+from ganger.lab.tuning.own_recipe import own_recipe
 from ganger.service.jobs.job_facts import Family, JobFacts
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def family_of(request: JobRequest, tasks_max: int) -> Family | None:
             where="parent",
             mend="leave it out, or submit a job of kind train",
         )
+    if request.recipe:
+        _check_recipe(request)
     if not tune:
         if request.configurations:
             raise BadInput("this is not a search", where="configurations", mend="add kind tune")
@@ -66,6 +69,20 @@ def family_of(request: JobRequest, tasks_max: int) -> Family | None:
     if request.search == "random":
         random.Random(len(found)).shuffle(found)
     return Family(tuple(found))
+
+
+def _check_recipe(request: JobRequest) -> None:
+    """Raise BadInput for a recipe over trials that cannot be."""
+    if request.kind != "tune":
+        raise BadInput("this is not a search", where="recipe", mend="add kind tune")
+    policy = own_recipe(request.recipe)
+    gpus = getattr(getattr(policy, "inner", policy), "gpus", 1)
+    if gpus > max(request.gpus, request.max_gpus):
+        raise BadInput(
+            f"a trial takes {gpus} GPUs, and the search has {request.gpus}",
+            where="gpus",
+            mend="ask for more",
+        )
 
 
 def text_of_trials(request: JobRequest) -> int:

@@ -107,6 +107,7 @@ def prepare(
         on_preempt=_word(OnPreempt, request.on_preempt, "on_preempt"),
         after=tuple(str(row + 1) for row in after),
         parent=_parent(request, rows),
+        inner=request.recipe,
     )
     facts = JobFacts(
         name=request.name or _called(request),
@@ -385,6 +386,7 @@ def _launch(request: JobRequest, spec: JobSpec, who: Who, switch_user: bool) -> 
         warm=tuple(request.warm),
         steps=request.per == "job",
         metric=request.metric,
+        printed=request.printed,
         uid=who.uid if switch_user else -1,
         gid=who.gid if switch_user else -1,
     )

@@ -10,15 +10,12 @@ from typing import Final
 from ganger.client.answers import ChildAnswer, FamilyAnswer
 from ganger.client.grid import spoken
 from ganger.client.states import state_of
-from ganger.core.protocols import Policy
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import Phase
-from ganger.mechanisms.common.planes import Planes
-from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.mechanisms.tuning.trials import Mode
 from ganger.service.daemon import Daemon
-from ganger.service.durable.recovery import guard_of
 from ganger.service.durable.reported import last_reports
+from ganger.service.families import policy_over
 from ganger.service.jobs.families import children_of
 
 SHOWN_MAX: Final = 1000
@@ -55,16 +52,14 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
         for child in rows[-SHOWN_MAX:]
     ]
     told = [(child, value) for child, (_, value) in reports.items() if value is not None]
-    best = better(daemon)(told, key=lambda one: one[1])[0] + 1 if told else None
+    best = better(daemon, row)(told, key=lambda one: one[1])[0] + 1 if told else None
     return FamilyAnswer(children=children, best=best, metric=daemon.reader.facts(row).launch.metric)
 
 
-def better(daemon: Daemon) -> Callable[..., tuple[int, float]]:
-    """`min` or `max`: which values the recipe for trials likes."""
-    policy: Policy = guard_of(daemon.kernel).policy
-    while isinstance(policy, Planes):
-        policy = policy.training
-    mode = getattr(policy.inner, "mode", Mode.MIN) if isinstance(policy, TwoLevel) else Mode.MIN
+def better(daemon: Daemon, parent: int) -> Callable[..., tuple[int, float]]:
+    """`min` or `max`: which values the recipe over the trials of a search likes."""
+    policy = policy_over(daemon, parent)
+    mode = getattr(getattr(policy, "inner", policy), "mode", Mode.MIN)
     return max if mode is Mode.MAX else min
 
 

@@ -38,7 +38,8 @@ class Resources(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 class Document(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A search. `trials`: the most that are started; `epochs`: the most that one trains, and the
     first report counts as one; `parallelism`: how many train at once; `deadline`: by when all have
-    ended. `points`: configurations that are tried first."""
+    ended. `points`: configurations that are tried first. `command`: what each trial runs on a
+    cluster, where `{NAME}` stands for a value of its configuration."""
 
     format: str
     metric: _Name
@@ -56,6 +57,7 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     seed: Annotated[int, Meta(ge=0, le=(1 << 32) - 1)] = 0
     resources: Resources = Resources()
     tenant: str = ""
+    command: Annotated[list[str], Meta(max_length=1000)] = []
     about: str = ""
 
 

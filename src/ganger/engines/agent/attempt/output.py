@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Final
 
 from ganger.engines.agent.rights import user_is
 
+Hear = Callable[[bytes], None]
 _CHUNK: Final = 1 << 16
 TAIL_BYTES: Final = 1 << 16
 
@@ -16,11 +18,15 @@ class Output:
 
     The first `limit` bytes are written as they come, then only the last 64 KiB are kept and written
     at the end, with a line between that says how much is missing. A full disk counts as a limit.
-    They are written as user `uid` (-1: as this process's), whose disk quota counts.
+    They are written as user `uid` (-1: as this process's), whose disk quota counts. `hear` gets
+    all that comes.
     """
 
-    def __init__(self, pipe: int, file: int, limit: int, uid: int = -1) -> None:
+    def __init__(
+        self, pipe: int, file: int, limit: int, uid: int = -1, hear: Hear | None = None
+    ) -> None:
         os.set_blocking(pipe, False)
+        self._hear = hear
         self._pipe, self._file, self._uid = pipe, file, uid
         self._room = limit
         self._tail = bytearray()
@@ -40,6 +46,8 @@ class Output:
             return False
         if not chunk:
             return False
+        if self._hear is not None:
+            self._hear(chunk)
         written = 0
         if self._room and not self._over:
             written = self._write(chunk[: self._room])

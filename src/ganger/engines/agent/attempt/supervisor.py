@@ -13,6 +13,7 @@ import selectors
 import signal
 import socket
 import time
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,7 @@ from ganger.engines.agent.attempt import processes
 from ganger.engines.agent.attempt.attempt_dir import AttemptDir, note_exit
 from ganger.engines.agent.attempt.cgroup import Group
 from ganger.engines.agent.attempt.output import Output
+from ganger.engines.agent.attempt.printed import Printed
 from ganger.engines.agent.attempt.reports import Reports
 from ganger.engines.agent.attempt.spawn import Stage, Worker, ask, spawn
 from ganger.engines.agent.attempt.steps import Steps
@@ -105,9 +107,15 @@ class Supervisor:
         self._report_at = inf
         self._steps = Steps()
         self._reports = Reports(folder.reports, self._launch.metric)
+        first = any(part.node_rank == 0 for part in prepare.parts)
+        wanted = self._launch.printed and bool(self._launch.metric) and first
+        self._printed = Printed(self._launch.metric) if wanted else None
+        """Finds reports in what the job prints; None if that is not wanted, or not any more."""
         self._hears = True
         """Whether what the job says is listened to: not while it reports faster than is taken."""
         self._outputs = self._open_outputs(files)
+        self._open = [output for output, _ in self._outputs]
+        """Those that something may still come from."""
         self._sdk = sdk
 
     # ------------------------------------------------------------------ the loop
@@ -122,8 +130,8 @@ class Supervisor:
         register(woken, selectors.EVENT_READ, lambda: woken.recv(4096))
         register(self._control, selectors.EVENT_READ, self._accept)
         register(self._sdk, selectors.EVENT_READ, self._hear)
-        for output, _ in self._outputs:
-            register(output, selectors.EVENT_READ, lambda output=output: self._pump(output))
+        for output in self._open:
+            register(output, selectors.EVENT_READ, partial(self._pump, output))
         self._start(workers, cwd)
         while self._ranks:
             self._turn()
@@ -153,8 +161,7 @@ class Supervisor:
             self._report_at = inf
             self._tell_progress()
         if not self._hears and now >= self._reports.rest_until:
-            self._hears = True
-            self._selector.register(self._sdk, selectors.EVENT_READ, self._hear)
+            self._hear_again()
             self._tell_reports(self._reports.write())
 
     def _start(self, workers: list[Worker], cwd: str) -> None:
@@ -410,15 +417,35 @@ class Supervisor:
                 self._paces = True
                 self._pace(time.monotonic())
             if "report" in report:
+                self._printed = None
                 self._tell_reports(self._reports.take(report["report"]))
             self._steps.take(report)
             if self._report_at == inf:
                 self._report_at = time.monotonic() + _REPORT_SECONDS * self._steps.told
                 self._steps.told = True
+        self._rest_if_due()
+        return True
+
+    def _read(self, chunk: bytes) -> None:
+        """Take the reports in what the job printed."""
+        for report in self._printed.feed(chunk) if self._printed is not None else ():
+            with contextlib.suppress(ValueError, TypeError, LookupError, ArithmeticError):
+                self._tell_reports(self._reports.take(report))
+        self._rest_if_due()
+
+    def _rest_if_due(self) -> None:
+        """The job reports too fast: listen no more for a while, so that it has to wait."""
         if self._hears and self._reports.rest_until > time.monotonic():
             self._hears = False
             self._selector.unregister(self._sdk)
-        return True
+            for output in self._open:
+                self._selector.unregister(output)
+
+    def _hear_again(self) -> None:
+        self._hears = True
+        self._selector.register(self._sdk, selectors.EVENT_READ, self._hear)
+        for output in self._open:
+            self._selector.register(output, selectors.EVENT_READ, partial(self._pump, output))
 
     def _tell_reports(self, written: bool) -> None:
         if written:
@@ -427,6 +454,7 @@ class Supervisor:
     def _pump(self, output: Output) -> None:
         if not output.pump():
             self._selector.unregister(output)  # all who could write are gone
+            self._open.remove(output)
 
     def _watch(self, now: float) -> None:
         """Without a memory controller: end it when it holds more than it may."""
@@ -466,6 +494,7 @@ class Supervisor:
         found = []
         for file in dict.fromkeys(files):
             reads, writes = os.pipe2(os.O_CLOEXEC)
-            output = Output(reads, file, self._launch.output_limit, self._launch.uid)
+            hear = self._read if self._printed is not None else None
+            output = Output(reads, file, self._launch.output_limit, self._launch.uid, hear)
             found.append((output, writes))
         return found

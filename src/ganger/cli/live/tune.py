@@ -1,0 +1,310 @@
+"""`ganger tune`: searches for hyper-parameters on the cluster, each trial a job."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ganger.cli import completion
+from ganger.cli.lazy import Suggesting
+from ganger.cli.live.jobs import path_of
+from ganger.cli.text import clock, moment, print_json, table
+from ganger.client.answers import ChildAnswer, JobDetail, JobPage, Submitted
+from ganger.client.connection import Client
+from ganger.client.environment import environment, variables
+from ganger.client.grid import spoken
+from ganger.client.shown import shown
+from ganger.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from ganger.workloads.experiment.reading import Experiment
+
+_LOOK_SECONDS: Final = 1.0
+_ROWS: Final = 10
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_search = click.argument("search", metavar="SEARCH", shell_complete=completion.jobs)
+_OVER: Final = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
+
+
+class _Default(Suggesting):
+    """A group whose words are those of `run`, unless they begin with another command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does it."""
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=_Default,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="\b\nExamples:\n  ganger tune experiment.toml"
+    "\n  ganger tune --space lr=log:1e-4..1e-1,bs=16|32|64 --metric acc --max"
+    "\n      --recipe tune.asha --deadline 1h -- python train.py --lr {lr} --bs {bs}"
+    "\n  ganger tune show 12\n  ganger tune run --help",
+)
+def tune() -> None:
+    """Search for hyper-parameters. Without a command, `run` is meant: each trial runs COMMAND with
+    a configuration of the space, and is judged by the metric that it prints or reports."""
+
+
+@tune.command(
+    epilog="\b\nExamples:\n  ganger tune run experiment.toml --detach"
+    "\n  ganger tune run --space 'lr=log:1e-4..1e-1,opt=sgd|adam' --metric loss --trials 60"
+    "\n      --parallel 4 --budget gpu_hours=2 -- python train.py --lr {lr} --opt {opt}"
+)
+@click.option("--space", multiple=True, metavar="NAME=VALUES,...",
+    help="What to try: lr=log:1e-4..1e-1, layers=1..5 (integers), bs=16|32|64.")  # fmt: skip
+@click.option("--metric", default="", help="What trials are judged by.")
+@click.option("--max/--min", "most", default=None, help="More is better. Default: less is.")
+@click.option("--recipe", default="", shell_complete=completion.inner_recipes,
+    help="The recipe over the trials. Default: tune.asha.")  # fmt: skip
+@click.option("--searcher", default="", help="random (default), quasi-random, grid or points.")
+@click.option("--trials", type=int, help="The most trials. Default: as the recipe says.")
+@click.option("--epochs", type=float, help="The most steps or epochs that a trial reports.")
+@click.option("--parallel", type=int, help="Trials at once. Default: 4.")
+@click.option("--gpus", type=int, help="GPUs of each trial. Default: 1.")
+@click.option("--deadline", default="", metavar="TIME", help="All trials end by then, like 1h.")
+@click.option("--budget", default="", metavar="NAME=AMOUNT,...",
+    help="What all trials together may take: epochs, gpu_hours, money.")  # fmt: skip
+@click.option("--seed", type=int, help="Seed of the configurations. Default: 0.")
+@click.option("--name", default="", help="A name for the search.")
+@click.option("--tenant", default="", help="The tenant that it counts for.")
+@click.option("--retries", type=int, default=0, help="Failures that each trial is forgiven.")
+@click.option("--env", "-E", multiple=True, metavar="NAME[=VALUE]", help="Set a variable.")
+@click.option("--detach", "-d", is_flag=True, help="Return once the search is submitted.")
+@click.option("--dry-run", is_flag=True, help="Print the request, submit nothing.")
+@_json
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[EXPERIMENT] [-- COMMAND...]")
+def run(
+    words: tuple[str, ...],
+    env: tuple[str, ...],
+    retries: int,
+    detach: bool,
+    dry_run: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Submit a search, and follow it until it is over.
+
+    EXPERIMENT is a file as `ganger simulate` reads it, with a `command`; options say otherwise.
+    `{NAME}` in COMMAND stands for a value of the trial's configuration, which is also in the
+    variable GANGER_PARAM_NAME. A trial reports by printing `METRIC=NUMBER`, with `epoch=NUMBER` or
+    `step=NUMBER` on the same line if it likes, or a JSON object in a line; or by `sdk.report`.
+
+    Ctrl-C ends following; the search goes on.
+    """
+    from ganger.client.request import convert
+    from ganger.lab.tuning.live import search_of
+
+    experiment = _experiment(words, options)
+    fields = search_of(experiment, experiment.document.recipe)
+    fields |= {
+        "retries": retries,
+        "cwd": str(Path.cwd()),
+        "env": {**environment(None), **variables(env)},
+    }
+    request = convert(fields, "tune")
+    if dry_run:
+        print_json(request)
+        return
+    client = Client()
+    answer = client.call("POST", "/v1/jobs", Submitted, body=request)
+    for note in answer.notes:
+        click.echo(f"ganger: {note}", err=True)
+    if as_json and detach:
+        print_json(answer)
+        return
+    if not as_json:
+        many = len(request.configurations)
+        click.echo(f"search {answer.job}: up to {many} trials of {request.recipe}")
+    if not detach:
+        raise SystemExit(_follow(client, str(answer.job), as_json=as_json))
+
+
+def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
+    """What the file and the options say. Raises BadInput."""
+    import msgspec
+
+    from ganger.workloads.experiment.document import FORMAT, Document
+    from ganger.workloads.experiment.reading import checked, is_experiment, read_experiment
+    from ganger.workloads.experiment.words import amounts_of, space_of
+
+    document, where = Document(FORMAT, metric=options["metric"]), "tune"
+    if words and Path(words[0]).suffix in (".toml", ".yaml", ".yml", ".json"):
+        if not Path(words[0]).is_file() or not is_experiment(Path(words[0])):
+            raise BadInput(
+                f"no file that says format = {FORMAT!r}",
+                where=words[0],
+                mend="see docs/tuning.md; a command comes after --",
+            )
+        document, where, words = read_experiment(Path(words[0])).document, words[0], words[1:]
+    said = {
+        name: options[name]
+        for name in ("metric", "recipe", "searcher", "trials", "epochs", "deadline", "seed",
+                     "name", "tenant")
+        if options[name] not in (None, "")
+    }  # fmt: skip
+    if options["most"] is not None:
+        said["mode"] = "max" if options["most"] else "min"
+    if options["parallel"] is not None:
+        said["parallelism"] = options["parallel"]
+    if options["gpus"] is not None:
+        said["resources"] = msgspec.structs.replace(document.resources, gpus=options["gpus"])
+    if options["space"]:
+        said["space"] = space_of(options["space"])
+    if options["budget"]:
+        amounts = amounts_of(options["budget"], ("epochs", "gpu_hours", "money"), "--budget")
+        said["budget"] = msgspec.structs.replace(document.budget, **amounts)
+    if words:
+        said["command"] = list(words)
+    document = msgspec.structs.replace(document, **said)
+    if not document.metric:
+        raise BadInput("what are trials judged by?", where="--metric", mend="name it, like loss")
+    try:  # what options say has the bounds of the file's fields
+        document = msgspec.convert(msgspec.to_builtins(document), Document)
+    except msgspec.ValidationError as error:
+        raise BadInput(str(error), where=where) from None
+    return checked(document, where)
+
+
+def _follow(client: Client, search: str, *, as_json: bool) -> int:
+    """Say what happens until the search is over; the exit code."""
+    best, known = None, dict[str, int]()
+    while True:
+        found: JobDetail = client.call("GET", f"/v1/jobs/{search}", list[JobDetail])[0]
+        if not as_json:
+            child = _best(found)
+            if child is not None and child != best:
+                click.echo(f"{moment(time.time())}  best so far: {_spoken(child)}")
+                best = child
+            if found.children != known and found.children:
+                counts = ", ".join(f"{n} {state.lower()}" for state, n in found.children.items())
+                click.echo(f"{moment(time.time())}  trials: {counts}")
+                known = found.children
+        if found.state in _OVER:
+            break
+        time.sleep(_LOOK_SECONDS)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(_summary(found))
+    return 0 if found.state == "COMPLETED" else 1
+
+
+def _best(search: JobDetail) -> ChildAnswer | None:
+    """The trial that reported the best value last."""
+    if search.family is None:
+        return None
+    return next((one for one in search.family.children if one.job == search.family.best), None)
+
+
+def _spoken(child: ChildAnswer) -> str:
+    value = "-" if child.value is None else f"{child.value:.6g}"
+    return f"{value} after step {child.step or 0:g}, job {child.job} ({spoken(child.params)})"
+
+
+def _summary(search: JobDetail) -> str:
+    """The state of a search and its best trials."""
+    children = search.family.children if search.family is not None else []
+    counts = ", ".join(f"{number} {state.lower()}" for state, number in search.children.items())
+    lines = [
+        f"search {search.job} {shown(search.name)}: {search.state.lower()},"
+        f" ran {clock(search.ran)}; trials: {counts or 'none yet'}"
+    ]
+    child = _best(search)
+    if child is not None:
+        lines.append(f"best: {shown(_spoken(child))}")
+    reported = [one for one in children if one.value is not None]
+    if child is not None and reported:
+        falls = all((one.value or 0.0) >= (child.value or 0.0) for one in reported)
+        reported.sort(key=lambda one: one.value or 0.0, reverse=not falls)
+    rows = [
+        (str(one.job), one.state, spoken(one.params), f"{one.step or 0:g}", f"{one.value:.6g}")
+        for one in reported[:_ROWS]
+    ]
+    metric = search.family.metric if search.family is not None else ""
+    if rows:
+        lines.append(table(("JOBID", "STATE", "PARAMETERS", "STEP", metric or "VALUE"), rows,
+                           shrink=(2,)))  # fmt: skip
+    return "\n".join(lines)
+
+
+def _found(client: Client, search: str) -> JobDetail:
+    """A search. Raises BadInput for another job."""
+    found: JobDetail = client.call("GET", f"/v1/jobs/{path_of([search])}", list[JobDetail])[0]
+    if found.kind != "tune":
+        raise BadInput(f"job {found.label} is not a search", mend="see `ganger tune list`")
+    return found
+
+
+@tune.command("list", epilog="\b\nExamples:\n  ganger tune list\n  ganger tune list --json")
+@_json
+def list_(as_json: bool) -> None:
+    """List searches, the latest first."""
+    client = Client()
+    page = client.call(
+        "GET", "/v1/jobs", JobPage, query={"state": "all", "kind": "tune", "limit": 1000}
+    )
+    if as_json:
+        print_json(page.jobs)
+        return
+    rows = [
+        (str(job.job), job.state, clock(job.ran), str(job.gpus), shown(job.name))
+        for job in page.jobs
+    ]
+    click.echo(table(("SEARCH", "STATE", "TIME", "GPUS", "NAME"), rows, shrink=(4,)))
+
+
+@tune.command(epilog="\b\nExamples:\n  ganger tune show 12\n  ganger tune show 12 --json")
+@_search
+@_json
+def show(search: str, as_json: bool) -> None:
+    """Show a search: its trials, and what is best."""
+    found = _found(Client(), search)
+    if as_json:
+        print_json(found)
+        return
+    click.echo(_summary(found))
+
+
+@tune.command(epilog="\b\nExamples:\n  ganger tune best 12\n  ganger tune best 12 --json")
+@_search
+@_json
+def best(search: str, as_json: bool) -> None:
+    """Print the configuration of the best trial, and where its checkpoints are."""
+    client = Client()
+    found = _found(client, search)
+    child = _best(found)
+    if child is None:
+        raise BadInput(f"no trial of search {found.label} has reported yet")
+    if as_json:
+        print_json(child)
+        return
+    for name, value in child.params.items():
+        click.echo(f"{name}={shown(value)}")
+    metric = found.family.metric if found.family is not None and found.family.metric else "value"
+    click.echo(f"# {metric} {child.value:.6g} after step {child.step or 0:g}, job {child.job}")
+
+
+@tune.command(epilog="\b\nExamples:\n  ganger tune follow 12")
+@_search
+@_json
+def follow(search: str, as_json: bool) -> None:
+    """Follow a search until it is over."""
+    client = Client()
+    raise SystemExit(_follow(client, str(_found(client, search).job), as_json=as_json))
+
+
+@tune.command(epilog="\b\nExamples:\n  ganger tune stop 12")
+@_search
+def stop(search: str) -> None:
+    """End a search and all its trials."""
+    client = Client()
+    found = _found(client, search)
+    client.call("POST", f"/v1/jobs/{found.job}/cancel")
+    click.echo(f"search {found.job} is cancelled, and its trials with it")

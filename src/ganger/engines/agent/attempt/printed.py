@@ -1,0 +1,69 @@
+"""Reports of a trial that only prints: lines such as `epoch 3: acc=0.93`, or JSON objects."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+_LINE_MAX: Final = 1 << 14
+"""A longer line is no report."""
+_NUMBER: Final = r"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf))(?![\w.])"
+_STEPS: Final = ("step", "epoch")
+
+
+class Printed:
+    """Finds what is printed of the `metric`, with `=` or `:` before its number. The step is what
+    the same line says of `step` or `epoch`, else the number of the report."""
+
+    def __init__(self, metric: str) -> None:
+        self._metric = metric
+        self._value = _named(re.escape(metric))
+        self._step = _named("|".join(_STEPS), between=r"\s*[=: ]\s*")
+        self._rest = b""
+        self._count = 0
+        self._cut = False
+        """Whether the line that is read is too long already."""
+
+    def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
+        """The reports in what was printed, as the SDK would send them."""
+        *lines, rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            report = None if self._cut else self._report(line)
+            self._cut = False
+            if report is not None:
+                yield report
+        self._cut |= len(rest) > _LINE_MAX
+        self._rest = b"" if self._cut else rest
+
+    def _report(self, line: bytes) -> dict[str, Any] | None:
+        if self._metric.encode() not in line or len(line) > _LINE_MAX:
+            return None
+        text = line.decode(errors="replace").strip()
+        found = self._from_json(text) if text.startswith("{") else self._from_words(text)
+        if found is None:
+            return None
+        self._count += 1
+        step, value = found
+        return {"step": self._count if step is None else step, "metrics": {self._metric: value}}
+
+    def _from_words(self, text: str) -> tuple[float | None, float] | None:
+        value = self._value.search(text)
+        if value is None:
+            return None
+        step = self._step.search(text)
+        return float(step[1]) if step else None, float(value[1])
+
+    def _from_json(self, text: str) -> tuple[float | None, float] | None:
+        try:
+            told = json.loads(text)
+            value = float(told[self._metric])
+            step = next((float(told[name]) for name in _STEPS if name in told), None)
+        except (ValueError, TypeError, LookupError, RecursionError):
+            return None
+        return step, value
+
+
+def _named(names: str, between: str = r"\s*[=:]\s*") -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.-])(?:{names}){between}{_NUMBER}", re.IGNORECASE)

@@ -1,0 +1,128 @@
+"""From an experiment to a search that a daemon runs: its recipe as text, its configurations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import Enum
+from typing import Any, Final
+
+from ganger.core.errors import BadInput
+from ganger.core.tuning.space import Value
+from ganger.lab.tuning.own_recipe import own_recipe, written
+from ganger.lab.tuning.recipes import TRIALS_MAX, Chosen, chosen
+from ganger.mechanisms.tuning.searching.named import count_of, searcher_of
+from ganger.recipes import registry
+from ganger.workloads.experiment.reading import Experiment
+
+_LEARNING: Final = ("kde",)
+"""Searchers that propose by what was reported: a daemon has all configurations from the start."""
+
+
+def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
+    """The fields of a job request for the search. Raises BadInput."""
+    document, where = experiment.document, experiment.where
+    if not document.command:
+        raise BadInput(
+            "what does a trial run?",
+            where=f"{where}: command",
+            mend='write like command = ["python", "train.py", "--lr", "{lr}"]',
+        )
+    if experiment.space is None and not experiment.points:
+        raise BadInput("there is nothing to try", where=f"{where}: space", mend="add a space")
+    choice = _settled(chosen(recipe, experiment), experiment)
+    configurations = _drawn(experiment, choice)
+    arguments = ",".join(f"{name}={_spelled(each)}" for name, each in choice.arguments.items())
+    text = written(f"{choice.recipe}({arguments})", _limits(experiment))
+    own_recipe(text)
+    resources = document.resources
+    return {
+        "kind": "tune",
+        "command": document.command,
+        "name": document.name,
+        "gpus": document.parallelism * resources.gpus,
+        "gpu_types": resources.gpu_types,
+        "tenant": document.tenant,
+        "metric": document.metric,
+        "printed": True,
+        "recipe": text,
+        "configurations": configurations,
+    }
+
+
+def _settled(choice: Chosen, experiment: Experiment) -> Chosen:
+    """The recipe that knows how many trials there may be. Raises BadInput."""
+    if choice.own is not None:
+        raise BadInput(
+            "a daemon runs recipes of its own only for all searches",
+            where="recipe",
+            mend="have an administrator say: ganger policy set RECIPE --inner FILE.py:CLASS",
+        )
+    if choice.searcher in _LEARNING:
+        raise BadInput(
+            f"{choice.searcher} learns from reports, and a daemon has all configurations at the"
+            " start",
+            where="searcher",
+            mend="use random, quasi-random, grid or points, and not tune.bohb",
+        )
+    count = _available(choice, experiment)
+    arguments, document = dict(choice.arguments), experiment.document
+    known = registry.find(choice.recipe).parameters
+    if "epochs" in known and document.epochs is not None:
+        arguments.setdefault("epochs", document.epochs)
+    if "trials" in known and "trials" not in arguments:
+        wanted = document.trials or count or known["trials"]
+        arguments["trials"] = min(wanted, count or TRIALS_MAX, TRIALS_MAX)
+    final = replace(choice, arguments=arguments)
+    wants = getattr(final.policy, "trials", 0)
+    if count is not None and wants > count:
+        raise BadInput(
+            f"{choice.recipe} starts {wants} trials, and there are {count} configurations",
+            where="recipe",
+            mend="use a larger space, or other parameters of the recipe",
+        )
+    return final
+
+
+def _available(choice: Chosen, experiment: Experiment) -> int | None:
+    """How many configurations there are; None for as many as are wanted."""
+    if experiment.space is None:
+        return len(experiment.points)
+    return count_of(choice.searcher, experiment.space, experiment.points)
+
+
+def _drawn(experiment: Experiment, choice: Chosen) -> list[dict[str, str]]:
+    """A configuration for each trial that the recipe may ask for."""
+    space, points = experiment.space, experiment.points
+    many = int(getattr(choice.policy, "trials", 0)) or len(points)
+    if space is None:
+        return [_words(point) for point in points[:many]]
+    searcher = searcher_of(choice.searcher, space, points, experiment.document.seed)
+    return [_words(searcher.ask()) for _ in range(many)]
+
+
+def _words(point: dict[str, Value]) -> dict[str, str]:
+    """Real numbers in six digits: people read them, and no training tells more apart."""
+    return {
+        name: f"{value:.6g}" if isinstance(value, float) else _spelled(value)
+        for name, value in point.items()
+    }
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _limits(experiment: Experiment) -> dict[str, str]:
+    """Deadline and budget, as `own_recipe` reads them."""
+    budget, limits = experiment.document.budget, dict[str, str]()
+    if experiment.document.deadline:
+        limits["deadline"] = experiment.document.deadline
+    for name in ("epochs", "gpu_hours", "money"):
+        if (amount := getattr(budget, name)) is not None:
+            limits[name] = _spelled(float(amount))
+    return limits

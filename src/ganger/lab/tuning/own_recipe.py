@@ -1,0 +1,73 @@
+"""The recipe that a search names for its own trials, with its limits, as text that a journal keeps:
+`tune.asha(mode=max,trials=60); deadline=6h; gpu_hours=20`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from ganger.core.errors import BadInput
+from ganger.core.protocols import Policy
+from ganger.core.units import parse_duration
+from ganger.mechanisms.common.two_level import Search, searches
+from ganger.mechanisms.tuning.limits import Limited, Limits
+from ganger.recipes import registry
+
+LENGTH_MAX: Final = 1000
+"""Characters."""
+_AMOUNTS: Final = ("epochs", "gpu_hours", "money")
+_AMOUNT_MAX: Final = 1e12
+
+
+def written(recipe: str, limits: dict[str, str]) -> str:
+    """A recipe and its limits as one text."""
+    return "; ".join([recipe, *(f"{name}={value}" for name, value in limits.items())])
+
+
+def own_recipe(text: str, *, bounded: bool = True) -> Policy:
+    """The recipe that a text names. Only recipes of the registry can be named: a user's file would
+    run as the daemon. Raises BadInput."""
+    if len(text) > LENGTH_MAX:
+        raise BadInput(f"it is longer than {LENGTH_MAX} characters", where="recipe")
+    name, *parts = (part.strip() for part in text.split(";"))
+    found, _ = registry.parse(name, bounded=bounded)
+    if found.plane not in ("training", "tuning"):
+        raise BadInput(
+            f"{found.name} does not decide over the trials of a search",
+            where="recipe",
+            mend="see `ganger recipes --plane tuning`",
+        )
+    policy = registry.make(name, bounded=bounded)
+    limits = _limits(parts)
+    if not limits:
+        return policy
+    if not searches(policy):
+        raise BadInput(
+            f"{found.name} asks for no trials, so that it cannot end them at a limit",
+            where="recipe",
+            mend="leave the limits out, or see `ganger recipes --plane tuning`",
+        )
+    return Limited(cast("Search", policy), limits)
+
+
+def _limits(parts: list[str]) -> Limits:
+    """Those that are written `NAME=VALUE`."""
+    given = dict[str, Any]()
+    for part in parts:
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in ("deadline", *_AMOUNTS) or name in given:
+            raise BadInput(
+                f"{part!r} is not one limit",
+                where="recipe",
+                mend="write like tune.asha; deadline=6h; epochs=4000; gpu_hours=20; money=50",
+            )
+        if name == "deadline":
+            given[name] = parse_duration(value, where="deadline")
+            continue
+        try:
+            given[name] = float(value)
+        except ValueError:
+            given[name] = float("nan")
+        if not 0.0 < given[name] <= _AMOUNT_MAX:
+            raise BadInput(f"{value!r} is not above 0 and at most 1e12", where=name)
+    return replace(Limits(), **given)

@@ -1,0 +1,113 @@
+"""Searches with recipes of their own on a daemon over real processes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engines.rig import Agents
+from ganger.core.errors import BadInput
+from ganger.core.state.jobs import Phase
+from ganger.service.reports.families import family
+from service.live_desk import LiveDesk
+from service.test_sharing_live import replayed
+
+PRINTS = """
+import sys, time
+floor = float(sys.argv[1])
+for epoch in range(1, 10):
+    print(f"epoch {epoch}: loss={floor + 1 / epoch} acc={1 - floor - 1 / epoch}", flush=True)
+    time.sleep(.02)
+"""
+COMMAND = [sys.executable, "-S", "-c", PRINTS, "{floor}"]
+FLOORS = [{"floor": str(abs(number - 2) / 10)} for number in range(9)]
+
+
+@pytest.fixture
+def begun(tmp_path: Path) -> Iterator[Callable[..., LiveDesk]]:
+    """A daemon over two nodes."""
+    agents = Agents(tmp_path / "agents", ["a", "b"])
+    desks: list[LiveDesk] = []
+
+    def begin(*recipes: str) -> LiveDesk:
+        desks.append(LiveDesk(tmp_path, agents, *recipes))
+        return desks[-1]
+
+    yield begin
+    for desk in desks[-1:]:
+        desk.close()
+    agents.close()
+
+
+def search(desk: LiveDesk, recipe: str, metric: str = "loss", **fields: Any) -> int:
+    """A search over nine configurations, the third of which is the best."""
+    (row,) = desk.submit(
+        command=COMMAND, kind="tune", metric=metric, printed=True, recipe=recipe,
+        configurations=FLOORS, **fields,
+    )  # fmt: skip
+    return row
+
+
+def over(desk: LiveDesk, *rows: int) -> None:
+    desk.until(lambda: all(desk.phase(row) == Phase.FINISHED for row in rows))
+
+
+def test_two_searches_at_once_each_have_their_own_recipe_over_trials_that_only_print(
+    begun: Callable[..., LiveDesk],
+) -> None:
+    desk = begun("fifo", "fifo")
+    halving = search(desk, "tune.asha(trials=9,eta=3,epochs=9)", gpus=4)
+    racing = search(desk, "tune.random(trials=5,epochs=9,mode=max)", "acc", gpus=3)
+    over(desk, halving, racing)
+    told = {row: family(desk.daemon, row) for row in (halving, racing)}
+    steps = {
+        row: sorted((one.step or 0.0) for one in found.children)
+        for row, found in told.items()
+        if found is not None
+    }
+    assert steps[racing] == [9.0] * 5, "every trial trains to its end"
+    assert len(steps[halving]) == 9
+    assert 1 <= steps[halving].count(9.0) < 9, "most are ended before"
+    for found in told.values():
+        assert found is not None
+        (best,) = (one for one in found.children if one.job == found.best)
+        assert best.params == {"floor": "0.0"}
+    replayed(desk)
+
+
+def test_a_search_ends_at_its_limit_and_survives_another_daemon(
+    begun: Callable[..., LiveDesk],
+) -> None:
+    desk = begun("fifo", "fifo")
+    row = search(desk, "tune.random(trials=9,epochs=9); epochs=20", gpus=2)
+    desk.until(lambda: len(desk.rows(row, Phase.FINISHED)) >= 1)
+    desk.close()
+    again = begun("fifo", "fifo")
+    over(again, row)
+    trials = again.rows(row, *Phase)
+    trained = sum(again.daemon.kernel.facts.trials[one].last for one in trials
+                  if one in again.daemon.kernel.facts.trials)  # fmt: skip
+    assert len(trials) < 9
+    assert trained <= 20 + 9, "no more than the trials that ran had trained meanwhile"
+    replayed(again)
+
+
+def test_a_recipe_that_would_run_a_file_or_is_for_no_search_is_refused(
+    begun: Callable[..., LiveDesk], tmp_path: Path
+) -> None:
+    desk = begun("fifo", "fifo")
+    file = tmp_path / "mine.py"
+    mark = tmp_path / "it-ran"
+    file.write_text(f"open({os.fspath(mark)!r}, 'w')\nMine = None\n")
+    with pytest.raises(BadInput):
+        search(desk, f"{file}:Mine", gpus=2)
+    assert not mark.exists()
+    with pytest.raises(BadInput, match="not a search"):
+        desk.submit(command=["true"], recipe="tune.sha")
+    with pytest.raises(BadInput, match="a trial takes 4 GPUs"):
+        search(desk, "tune.sha(gpus=4)", gpus=2)
