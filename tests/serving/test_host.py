@@ -280,7 +280,9 @@ def test_services_share_a_cluster_with_training_and_the_log_needs_no_requests(
     from ganger.lab.log import LogWriter
 
     trace, cluster = load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4")
-    setup = Setup(traffic=replace(traffic(1), remembers=True), serving=serving, validate=True)
+    setup = Setup(
+        traffic=replace(traffic(1), remembers=True), serving=serving, validate=bool(serving)
+    )
     log = tmp_path / "all.log"
     writers: list[LogWriter] = []
 

@@ -85,6 +85,18 @@ def test_classes_stand_below_the_name_of_their_run_each_with_its_bound(tmp_path:
     assert "even if there were no others" in shown
 
 
+def test_what_the_screen_has_no_room_for_is_left_out(tmp_path: Path) -> None:
+    words = ("--fleet", "T4:1,T4:2", "-r", "serve.fixed-batch(size=3,timeout=2ms),clockwork")
+    models = MODELS.replace("800MiB", "8GiB")
+    sweep = ("--faster", "1,2", "--slo", "50ms,90ms", "--quiet")
+    shown = call(tmp_path, *words, *sweep, models=models).stdout
+    head, *_ = lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "busy" not in head
+    assert "in time" in head
+    assert "busy" in call(tmp_path, *words, "--quiet", models=models).stdout
+
+
 def test_an_slo_that_no_request_needs_is_no_label(tmp_path: Path) -> None:
     models = MODELS.replace("800MiB", "8GiB")
     words = ("--fleet", "T4:1", "-r", "serve.triton", "--slo", "5ms")
