@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.serving.world import Known, Lane, World
+from ganger.core.serving.world import Known, Lane, Latencies, World
 from ganger.lab.serving.yardsticks.bound import Bound, bounded
 from ganger.lab.serving.yardsticks.classes import ClassKey, bounded_by_class
 from ganger.lab.serving.yardsticks.rates import Rates
@@ -204,27 +204,50 @@ def test_a_family_is_bounded_by_its_best_variant() -> None:
     assert both.in_time == pytest.approx(bound([models[1]], 1, asked).in_time)
 
 
-def optimum_in_order(count: int, asked: list[Asked]) -> int:
-    """The most of one model in time, where who comes first is due first: then some best plan gives
-    up a few, and takes those that follow each other together."""
-    rows = sorted(asked, key=lambda one: one.at)
-    latencies = ONE[0].latencies["gpu", 1.0]
+def best_in_order(
+    models: list[Known], types: tuple[str, ...], variants: list[tuple[int, ...]], asked: list[Asked]
+) -> int:
+    """The most in time on lanes of these types, where of those that ask for the same who comes
+    first is due first: then some best plan gives up a few, and takes those that follow each other
+    together."""
+    queues = [
+        sorted((one for one in asked if one.model == code), key=lambda one: one.at)
+        for code in range(len(variants))
+    ]
+    arrivals = [[round(one.at * MS) for one in queue] for queue in queues]
+    dues = [[round((one.at + one.within) * MS) for one in queue] for queue in queues]
+    assert all(due == sorted(due) for due in dues)
 
     @cache
-    def most(free: tuple[int, ...], first: int) -> int:
-        if first == len(rows):
-            return 0
-        found = most(free, first + 1)
-        due = round((rows[first].at + rows[first].within) * MS)
-        for size in range(1, min(latencies.largest, len(rows) - first) + 1):
-            begins = max(free[0], round(rows[first + size - 1].at * MS))
-            ends = begins + latencies.mean[size]
-            if ends <= due:
-                after = tuple(sorted((ends, *free[1:])))
-                found = max(found, size + most(after, first + size))
+    def most(free: tuple[tuple[int, str], ...], firsts: tuple[int, ...]) -> int:
+        found = 0
+        for code, first in enumerate(firsts):
+            if first == len(queues[code]):
+                continue
+            found = max(found, most(free, (*firsts[:code], first + 1, *firsts[code + 1 :])))
+            for lane in set(free):
+                others = list(free)
+                others.remove(lane)
+                for which in variants[code]:
+                    latencies = models[which].latencies.get((lane[1], 1.0))
+                    if latencies is None:
+                        continue
+                    for size in range(1, min(latencies.largest, len(queues[code]) - first) + 1):
+                        begins = max(lane[0], arrivals[code][first + size - 1])
+                        ends = begins + latencies.mean[size]
+                        if ends > dues[code][first]:
+                            continue
+                        after = tuple(sorted([*others, (ends, lane[1])]))
+                        left = (*firsts[:code], first + size, *firsts[code + 1 :])
+                        found = max(found, size + most(after, left))
         return found
 
-    return most((0,) * count, 0)
+    return most(tuple(sorted((0, type_) for type_ in types)), (0,) * len(variants))
+
+
+def optimum_in_order(count: int, asked: list[Asked]) -> int:
+    """The same of one model."""
+    return best_in_order(ONE, ("gpu",) * count, [(0,)], asked)
 
 
 AGREEABLE = st.lists(st.integers(0, 40), min_size=1, max_size=12)
@@ -250,6 +273,83 @@ def test_it_is_never_below_the_optimum_of_twelve_requests(
 ) -> None:
     asked = [Asked(at, 0, slack) for at in arrivals]
     assert bound(ONE, count, asked).in_time >= optimum_in_order(count, asked) - 1e-6
+
+
+def both_types(name: str, one: Latencies, other: Latencies) -> Known:
+    return Known(name, {("gpu", 1.0): one, ("cpu", 1.0): other})
+
+
+KINDS: dict[str, tuple[list[Known], tuple[str, ...], list[tuple[int, ...]], int]] = {
+    "two models": (TWO, ("gpu",), [(0,), (1,)], 12),
+    "three models": ([*TWO, model("c", table(2, 2, 2, 9))], ("gpu",), [(0,), (1,), (2,)], 12),
+    "a family": (TWO, ("gpu",), [(), (), (0, 1)], 12),
+    "two families": (
+        [*TWO, model("c", table(4)), model("d", table(6, 6))],
+        ("gpu",),
+        [(), (), (), (), (0, 2), (1, 3)],
+        12,
+    ),
+    "two types": (
+        [both_types("a", table(5, 6, 8), table(9, 10)), both_types("b", table(6), table(3, 4))],
+        ("cpu", "gpu"),
+        [(0,), (1,)],
+        6,
+    ),
+    "a family on two types": (
+        [both_types("a", table(5, 6, 8), table(9, 10)), model("b", table(3, 6), type_="cpu")],
+        ("cpu", "gpu"),
+        [(), (), (0, 1)],
+        6,
+    ),
+}
+"""Models, lanes, who answers what, and how many requests."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data(), window=st.sampled_from([3, 10_000]))
+def test_it_is_never_below_the_optimum_of_several(
+    kind: str, data: st.DataObject, window: int
+) -> None:
+    """Several models, families and types of device, by one linear programme or by several."""
+    models, types, variants, count = KINDS[kind]
+    codes = [code for code, those in enumerate(variants) if those]
+    slack = {code: data.draw(st.integers(4, 18)) for code in codes}
+    coming = st.tuples(st.integers(0, 30), st.sampled_from(codes))
+    drawn = data.draw(st.lists(coming, min_size=count, max_size=count))
+    rows = sorted((Asked(at, code, slack[code]) for at, code in drawn), key=lambda one: one.at)
+    devices = [(type_, types.count(type_)) for type_ in sorted(set(types))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ganger.lab.serving.yardsticks.bound.WINDOW", window)
+        found = bounded(iter([columns(rows)]), Rates(models, devices, variants))
+    assert found.in_time >= best_in_order(models, types, variants, rows) - 1e-6
+    assert found.in_time <= count + 1e-6
+
+
+@given(
+    arrivals=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 1)), min_size=1, max_size=6),
+    slack=st.tuples(st.integers(4, 18), st.integers(4, 18)),
+    count=st.integers(1, 2),
+)
+def test_the_optimum_in_order_of_two_models_is_the_optimum(
+    arrivals: list[tuple[int, int]], slack: tuple[int, int], count: int
+) -> None:
+    asked = [Asked(at, code, slack[code]) for at, code in arrivals]
+    best = best_in_order(TWO, ("gpu",) * count, [(0,), (1,)], asked)
+    assert best == optimum(TWO, count, asked)
+
+
+@pytest.mark.parametrize(("kind", "near"), [("two models", 1.05), ("a family", 1.05)])
+def test_it_is_near_the_optimum_of_several_where_batches_fill(kind: str, near: float) -> None:
+    """Six of each arrive together, again and again, twice as many as one lane can do in time."""
+    models, types, variants, _ = KINDS[kind]
+    codes = [code for code, those in enumerate(variants) if those]
+    each, every = 6 // len(codes) * 2, 10 if kind == "a family" else 16
+    asked = [Asked(every * (at // each), code, 24) for at in range(5 * each) for code in codes]
+    rows = sorted(asked, key=lambda one: one.at)
+    found = bounded(iter([columns(rows)]), Rates(models, [("gpu", 1)], variants)).in_time
+    best = best_in_order(models, types, variants, rows)
+    assert best < len(rows)
+    assert best <= found <= near * best
 
 
 def test_it_is_near_the_optimum_of_one_model_where_batches_fill() -> None:

@@ -280,7 +280,9 @@ def test_services_share_a_cluster_with_training_and_the_log_needs_no_requests(
     from ganger.lab.log import LogWriter
 
     trace, cluster = load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4")
-    setup = Setup(traffic=replace(traffic(1), remembers=True), serving=serving, validate=True)
+    setup = Setup(
+        traffic=replace(traffic(1), remembers=True), serving=serving, validate=bool(serving)
+    )
     log = tmp_path / "all.log"
     writers: list[LogWriter] = []
 
@@ -501,6 +503,20 @@ def test_beside_a_service_stand_its_bound_and_what_the_future_would_be_worth() -
         assert foreseen["needs"] == "future"
         assert foreseen["attainment"] <= figures["attainment_bound"] + 0.01
         assert 0 < foreseen["utilisation"] <= 1
+        most = max(row["attainment_bound"] for row in figures["classes"])
+        assert most == figures["attainment_bound"]
+
+
+def test_the_row_of_who_knows_the_future_is_never_below_the_router(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Were its plan a bad one, it would do what the router does."""
+    monkeypatch.setattr("ganger.lab.serving.hosting.ORACLE", "serve.fixed-batch(timeout=1s)")
+    setup = Setup(traffic=replace(traffic(4), yardsticks=True))
+    run = run_one(load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4"), "fifo", setup)
+    for figures in run.services.values():
+        for metric in ("attainment", "latency_p99_seconds", "batch_mean", "utilisation"):
+            assert figures["clairvoyant"][metric] == figures[metric]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from ganger.cli.lab.recommend import recommend
 from serving.test_command import MODELS, ROWS, call, wrong
 
+EXAMPLES = Path(__file__).parents[2] / "examples/serving"
 LOG = "arrival,model\n" + "".join(f"{at / 400},small\n" for at in range(1200))
 """Each costs 1.5 ms at least: 0.6 of a T4."""
 
@@ -83,6 +84,42 @@ def test_classes_stand_below_the_name_of_their_run_each_with_its_bound(tmp_path:
         "timeout=2ms)",
     ]
     assert "even if there were no others" in shown
+
+
+def test_token_models_that_nobody_asks_cost_no_yardstick(tmp_path: Path) -> None:
+    """A pipeline, and a request that is cut: 20 inputs in batches of 7 and 6, after each other."""
+    tiny = """
+[[models]]
+name = "tiny"
+latency = [{ device = "A100", base = 0.004, each = 0.001, largest = 8 }]
+[[pipelines]]
+name = "both"
+stages = [{ name = "one", model = "tiny" }, { name = "two", model = "tiny" }]
+edges = [{ from = "one", to = "two" }]
+"""
+    models = (EXAMPLES / "tokens.toml").read_text() + tiny
+    head = "arrival,model,slo,items\n"
+    for row, recipe, p99 in (
+        ("0,both,1,1", "serve.triton", 0.01),
+        ("0,tiny,1,20", "dybatch", 0.032),
+    ):
+        words = ("--fleet", "A100:1", "-r", recipe, "--latency-noise", "0", "--json")
+        answer = json.loads(call(tmp_path, *words, rows=f"{head}{row}\n", models=models).stdout)
+        assert answer["missing"] == []
+        (clairvoyant,) = answer["clairvoyant"]
+        assert clairvoyant["metrics"]["latency_p99_seconds"] == pytest.approx(p99, rel=0.01)
+
+
+def test_what_the_screen_has_no_room_for_is_left_out(tmp_path: Path) -> None:
+    words = ("--fleet", "T4:1,T4:2", "-r", "serve.fixed-batch(size=3,timeout=2ms),clockwork")
+    models = MODELS.replace("800MiB", "8GiB")
+    sweep = ("--faster", "1,2", "--slo", "50ms,90ms", "--quiet")
+    shown = call(tmp_path, *words, *sweep, models=models).stdout
+    head, *_ = lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "busy" not in head
+    assert "in time" in head
+    assert "busy" in call(tmp_path, *words, "--quiet", models=models).stdout
 
 
 def test_an_slo_that_no_request_needs_is_no_label(tmp_path: Path) -> None:

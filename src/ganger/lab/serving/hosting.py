@@ -196,7 +196,7 @@ class Served:
             **own, "dropped_by_reason": dict(tally.dropped), "classes": classes,
         }  # fmt: skip
         if name in self._bounds:
-            bound = self._bounds[name].found(classes)
+            bound = self._bounds[name].bound(classes)
             figures["attainment_bound"] = bound.attainment
             figures["goodput_bound_per_second"] = bound.goodput_per_second
         if isinstance(foreseen, Tally):  # whoever knows the future can do what the router does
@@ -300,7 +300,7 @@ class _Bounds(NamedTuple):
     begins: int
     divides: bool
 
-    def found(self, classes: Sequence[dict[str, Any]]) -> Bound:
+    def bound(self, classes: Sequence[dict[str, Any]]) -> Bound:
         """The bound; that of each class is written into its row."""
         keys = keys_of(classes)
         some = keys if len(keys) > 1 else ()

@@ -305,13 +305,13 @@ def _windowed(
 def _remarks(requests: Requests, source: Source, setup: Setup) -> list[str]:
     """Those of the reader, that nothing can be late, and that the SLO counts for nothing."""
     late = source.dated or min(setup.slo_ttft, setup.slo_tpot) < NEVER
-    found = list(requests.remarks.lines)
+    lines = list(requests.remarks.lines)
     if not late:
-        found.append("no request has a deadline: every answer counts as in time (give --slo)")
+        lines.append("no request has a deadline: every answer counts as in time (give --slo)")
     if setup.slo < NEVER and not source.asks_slo:
-        found.append(f"every request states its deadline: the SLO of {format_duration(setup.slo)}"
+        lines.append(f"every request states its deadline: the SLO of {format_duration(setup.slo)}"
                      " that was given counts for none")  # fmt: skip
-    return found
+    return lines
 
 
 def bound_of(

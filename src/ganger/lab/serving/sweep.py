@@ -164,7 +164,11 @@ def _plans(runs: Sequence[ServingRun], models: Models) -> Sequence[str]:
     """What a router that knows the future tries of these requests."""
     if any(run.metrics["output_tokens"] is not None for run in runs):
         return SPEAKING
-    return STAGED if any(row["model"] in models.pipelines for row in runs[0].models) else (ORACLE,)
+    plans = STAGED if any(row["model"] in models.pipelines for row in runs[0].models) else (ORACLE,)
+    if not any(model.tokens for model in models.models.values()):
+        return plans
+    # nobody asks the token models of the file
+    return [f"{each[:-1]},steps=no)" if "(" in each else f"{each}(steps=no)" for each in plans]
 
 
 def _foreseen(setup: Setup, count: int) -> Setup:

@@ -127,7 +127,9 @@ def dedicated(size: Count = 64, cache: Cache | None = None) -> Router:
 
 
 @recipe(FORESEEN, name="serve.clairvoyant", needs="future")
-def clairvoyant(full: Positive = 2.0, order: Order = Order.LEAST, size: Count = 128) -> Router:
+def clairvoyant(
+    full: Positive = 2.0, order: Order = Order.LEAST, size: Count = 128, steps: bool = True
+) -> Router:
     """A plan by all requests before they come. It cannot be deployed.
 
     While lanes have time left until the deadlines of what waits, the earliest deadline goes first,
@@ -136,14 +138,15 @@ def clairvoyant(full: Positive = 2.0, order: Order = Order.LEAST, size: Count = 
     would keep it small. A request that is larger than any batch is cut into the fewest equal parts
     with which it could be in time, and a stage of a pipeline may take all the time that those
     behind it do not need; each counts as the part that it is of what its request still needs. What
-    could not be in time even alone is given up. Where there are token models, steps are put
-    together as in continuous batching, of up to `size` sequences, those first that are due first or
-    take least (`order`); and what could not be in time with the output that it will have is given
-    up. Where not all models fit in memory, what waits goes at once, and the model that is asked for
-    latest goes for one that is missing. It is a plan that can be carried out, not the best one.
+    could not be in time even alone is given up. Where there are token models, and unless `steps` is
+    off, steps are put together as in continuous batching, of up to `size` sequences, those first
+    that are due first or take least (`order`); and what could not be in time with the output that
+    it will have is given up. Where not all models fit in memory, what waits goes at once, and the
+    model that is asked for latest goes for one that is missing. It is a plan that can be carried
+    out, not the best one.
     """
     return Clairvoyant(
         full,
-        ForeseenSteps.of(order, size),
+        ForeseenSteps.of(order, size) if steps else None,
         Composed("serve.clairvoyant", Preferred(64, 0), residency=Residency(NextUse())),
     )

@@ -74,11 +74,12 @@ class Clairvoyant:
     """See the module. `full`: from which load on (of what lanes can do with the best batches, until
     the deadlines of what waits) the batch is run that serves most requests per time, in any order,
     and for which more may be waited; below it, the earliest deadline first, at once.
-    `steps`: what runs where there are token models; `loading`: where not all models fit. Of a
-    family, the model that is quickest on the lane answers."""
+    `steps`: what runs where there are token models (None: whole requests, as of others);
+    `loading`: where not all models fit. Of a family, the model that is quickest on the lane
+    answers."""
 
     full: float
-    steps: ForeseenSteps
+    steps: ForeseenSteps | None
     loading: Router
     name: str = "serve.clairvoyant"
 
@@ -91,7 +92,7 @@ class Clairvoyant:
         """Nothing waits."""
         if world.stores:
             return self.loading.begin(world)
-        if any(known.tokens for known in world.models):
+        if self.steps is not None and any(known.tokens for known in world.models):
             return self.steps.begin(world)
         count = len(world.variants)
         return Memory([[] for _ in range(count)], [0] * count, _STAGING.begin(world))

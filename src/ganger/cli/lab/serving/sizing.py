@@ -157,7 +157,7 @@ def _print(advice: Advice, yardsticks: Measured, priced: bool) -> None:
 
 def _lasts(advice: Advice) -> str:
     """Of which type there was one less, where fleets are mixed."""
-    mixed = dict.fromkeys(found.sizes for found in advice.found if len(found.sizes.types) > 1)
+    mixed = dict.fromkeys(row.sizes for row in advice.found if len(row.sizes.types) > 1)
     some = ", ".join(f"of {sizes} one {sizes.types[-1][0]}" for sizes in mixed)
     return f" ({some})" if some else ""
 
@@ -182,14 +182,13 @@ def _measured(yardsticks: Measured) -> list[str]:
 
 def _least(least: Least) -> str:
     """What is the least of a range."""
+    short = "" if least.short is None else f": {_bound(least.short)}"
     if least.fleet is None:
-        most = "" if least.short is None else f": {_most(least.short)}"
-        return f"No recipe keeps it on any fleet of {least.sizes}{most}."
-    more = "" if least.short is None else f": {_most(least.short)}"
-    return f"Of {least.sizes} no recipe keeps it on less than {least.fleet}{more}."
+        return f"No recipe keeps it on any fleet of {least.sizes}{short}."
+    return f"Of {least.sizes} no recipe keeps it on less than {least.fleet}{short}."
 
 
-def _most(tried: Tried) -> str:
+def _bound(tried: Tried) -> str:
     return f"on {tried.fleet} none can have more than {percent(tried.attainment)} in time"
 
 

@@ -66,7 +66,7 @@ def bounded(
     bounding = Bounding(rates, coarse=coarse, begins=begins)
     for chunk in chunks:
         bounding.add(asked_of(chunk))
-    return bounding.found()
+    return bounding.bound()
 
 
 class Bounding:
@@ -109,7 +109,7 @@ class Bounding:
             waiting = [every.take(slice(window, None))]
         self._waiting = waiting
 
-    def found(self) -> Bound:
+    def bound(self) -> Bound:
         """Of all that came."""
         if self._fluid is not None:
             self._in_time += self._fluid.finish()

@@ -28,13 +28,13 @@ class ClassKey(NamedTuple):
 
 def keys_of(rows: Sequence[Mapping[str, Any]]) -> list[ClassKey]:
     """Of rows of `Classes`."""
-    told = any(row["slo_seconds"] is not None for row in rows)
+    dated = any(row["slo_seconds"] is not None for row in rows)
     return [
         ClassKey(
             row["model"],
             row["tenant"],
             (NEVER if row["slo_seconds"] is None else round(row["slo_seconds"] * SECOND))
-            if told
+            if dated
             else None,
         )
         for row in rows
@@ -66,4 +66,4 @@ def bounded_by_class(
             if key.slo is not None:
                 rows &= slo == key.slo
             bounding.add(asked.take(rows))
-    return every.found(), {key: bounding.found() for key, bounding in alone.items()}
+    return every.bound(), {key: bounding.bound() for key, bounding in alone.items()}

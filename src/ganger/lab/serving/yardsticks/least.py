@@ -73,7 +73,7 @@ def measured(
 ) -> Measured:
     """The yardsticks of what was advised. Bounds are on what any of the recipes could do: no fleet
     that is cheaper than the least keeps the SLO under any of them, without luck."""
-    found = Measured()
+    yardsticks = Measured()
     ran = [each for each in advice.found if each.refused is None]
     can = [make_router(each.recipe).can for each in ran]
     streams, divides = max(each.streams for each in can), any(each.divides for each in can)
@@ -86,23 +86,23 @@ def measured(
                 bound, _ = bound_of(
                     load(), models, search.fleet, setup, streams, advice.requests, divides=divides
                 )
-                most = bound.attainment
-                search.hear(Tried("", search.fleet, most, most, most, None))
+                share = bound.attainment
+                search.hear(Tried("", search.fleet, share, share, share, None))
         except BadInput as error:
-            found.missing.append(f"There is no bound on {sizes}: {error.what}.")
+            yardsticks.missing.append(f"There is no bound on {sizes}: {error.what}.")
             continue
         own = search.found
         kept = own.best or best.best
         short = own.below if own.best is not None else own.nearest
-        found.least.append(Least(sizes, kept.fleet if kept is not None else None, short))
+        yardsticks.least.append(Least(sizes, kept.fleet if kept is not None else None, short))
     first = advice.found[0]
     pick = first.best or first.nearest
     if pick is not None:
         tasks = [Task(first.recipe, pick.fleet, replace(setup, seed=seed)) for seed in seeds]
         beside = compare_tasks(load, models, tasks, workers=workers)
-        found.fleet, found.missing = pick.fleet, [*found.missing, *beside.missing]
+        yardsticks.fleet, yardsticks.missing = pick.fleet, [*yardsticks.missing, *beside.missing]
         (bound,) = beside.bounds.values()
-        found.bound = bound.attainment
+        yardsticks.bound = bound.attainment
         if beside.oracle:
-            found.clairvoyant = tried_on(ORACLE, pick.fleet, beside.oracle)
-    return found
+            yardsticks.clairvoyant = tried_on(ORACLE, pick.fleet, beside.oracle)
+    return yardsticks
