@@ -49,7 +49,8 @@ WRONG: dict[str, list[Any]] = {
     "locality": ["near"], "gpus": [-1, 1 << 21, 1.5], "share": [0, 1.5], "priority": [1 << 40],
     "tenant": ["a\x1b[2J", "x" * 201], "labels": [["a\u2028"]], "model": ["a\u202e"],
     "retries": [-1], "steps": [-1], "weight": [0], "format": ["ganger.job/2"],
-    "search": ["clever"], "recipe": ["x" * 1001, 7], "printed": ["much"], "metric": ["a\u2028"], "parent": [0, "x"],
+    "search": ["clever"], "recipe": ["x" * 1001, 7], "printed": ["much"], "metric": ["a\u2028"],
+    "parent": [0, "x"],
     "configurations": [[{"lr": 1}], [{"job": "1"}], [{"lr": "a\0"}], "lr"],
     "after_each": [["1"]], "after_begin": [["x"], ["7+"], ["7+soon"]], "output": ["relative"],
 }  # fmt: skip

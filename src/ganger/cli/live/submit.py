@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from ganger.cli import completion
 from ganger.cli.text import moment, print_json
 from ganger.cli.words import SPAN
 from ganger.client import grid, sbatch
@@ -109,8 +110,8 @@ _OPTIONS = (
                  "serve: a service of replicas."),
     click.option("--search", type=click.Choice(["grid", "random"]), help=
                  "The order in which the trials of a search get their parameters."),
-    click.option("--recipe", metavar="RECIPE", shell_complete=completion.inner_recipes, help="The recipe over the trials of a search, and "
-                 "limits, like 'tune.asha(mode=max); deadline=6h'. Default: the cluster's."),
+    click.option("--recipe", metavar="RECIPE", shell_complete=completion.inner_recipes, help=
+                 "The recipe over the trials of a search, and limits, like 'tune.asha(mode=max); deadline=6h'. Default: the cluster's."),
     click.option("--metric", metavar="NAME", help="What the trials of a search are judged by, of "
                  "those that they report. Default: the first."),
     click.option("--parent", metavar="JOB", help="A trial of the search JOB, which is yours."),
