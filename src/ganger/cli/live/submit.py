@@ -111,7 +111,8 @@ _OPTIONS = (
     click.option("--search", type=click.Choice(["grid", "random"]), help=
                  "The order in which the trials of a search get their parameters."),
     click.option("--recipe", metavar="RECIPE", shell_complete=completion.inner_recipes, help=
-                 "The recipe over the trials of a search, and limits, like 'tune.asha(mode=max); deadline=6h'. Default: the cluster's."),
+                 "The recipe over the trials of a search, and limits, like "
+                 "'tune.asha(mode=max); deadline=6h'. Default: the cluster's."),
     click.option("--metric", metavar="NAME", help="What the trials of a search are judged by, of "
                  "those that they report. Default: the first."),
     click.option("--parent", metavar="JOB", help="A trial of the search JOB, which is yours."),
