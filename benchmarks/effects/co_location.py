@@ -22,6 +22,7 @@ from effects.common import (
 from ganger.core.profiles import Memory, Profile, Profiles
 from ganger.core.spec import Needs, Role, Shape
 from ganger.core.units import HOUR
+from ganger.lab.result import Run
 from ganger.workloads.trace import Trace
 
 KEEPS = Memory(1_000, 3_000, 0.2)
@@ -110,4 +111,50 @@ def dynamoml() -> Effect:
         "jobs and load were chosen after a first no (1.01 of dragon with philly jobs at load 1.5,"
         " where few wait)",
         ALL_STOP,
+    )
+
+
+def _busy(run: Run) -> float:
+    """Mean seconds for which a job that asks for several GPUs computed."""
+    gangs = run.jobs.gpus > 1
+    return float((run.jobs.finish - run.jobs.first_start)[gangs].mean())
+
+
+@effect
+def liquid() -> Effect:
+    """Near workers, and GPUs that are shared where predicted needs allow it."""
+    part = {"a": 0.3, "b": 0.5, "c": 0.7, "d": 0.9}
+    profiles = Profiles(
+        {
+            name: Profile(locality=(1.0, 1.0, 1.3, 1.8), utilisation={"gpu": used})
+            for name, used in part.items()
+        }
+    )
+
+    def measure(seed: int) -> dict[str, float]:
+        trace = _named(workload(load=1.5, seed=seed, largest=16), list(part), seed)
+        spec = cluster(16, 4, nodes_per_rack=2)
+        runs = {
+            recipe: play(trace, spec, recipe, profiles=profiles)
+            for recipe in ("fifo(walk=skip)", "horus(skip=yes)", "liquid", "liquid(share=1)")
+        }
+        fifo, horus, ours, whole = runs.values()
+        return {
+            "JCT, fifo / liquid": jct(fifo) / jct(ours),
+            "JCT, horus / liquid": jct(horus) / jct(ours),
+            "speed of gangs, liquid(share=1) / fifo": _busy(fifo) / _busy(whole),
+        }
+
+    ours = mean(measure)
+    return Effect(
+        "liquid",
+        "600 philly jobs of up to 16 GPUs, 16x4 V100, two nodes a rack, load 1.5; models use 30,"
+        " 50, 70 or 90 % of a GPU, and take 1.3 times as long over a rack, 1.8 times beyond",
+        "jobs 18 % faster, average JCT 21 % less",
+        ours,
+        verdict(
+            (ours["JCT, fifo / liquid"], 1 / 0.79),
+            (ours["speed of gangs, liquid(share=1) / fifo"], 1.18),
+        ),
+        "use is as stated, not predicted; most of the gain is sharing, as under horus",
     )

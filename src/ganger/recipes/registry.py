@@ -182,6 +182,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("antman", "tgs", "kubeshare"), _T + "sharing.recipes"),
     **dict.fromkeys(("salus",), _T + "sharing.in_turn"),
     **dict.fromkeys(("dynamoml",), _T + "sharing.dynamoml"),
+    **dict.fromkeys(("liquid",), _T + "sharing.liquid"),
     **dict.fromkeys(("allox", "dorm"), _T + "programmes.recipes"),
     **dict.fromkeys(("genie", "chronus"), _T + "deadlines.recipes"),
 }
