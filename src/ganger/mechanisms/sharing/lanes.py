@@ -15,6 +15,7 @@ from ganger.core.profiles import UNSTATED, Memory, Profile
 from ganger.core.protocols import Policy
 from ganger.core.view import View
 from ganger.estimate.lanes import IterationLane, Seats, seated, speeds
+from ganger.estimate.partial_backprop import together
 from ganger.mechanisms.ordering.order import FIRST_COME, Order
 from ganger.mechanisms.sharing.packing import Packed, Where
 
@@ -105,28 +106,60 @@ class ByLanes(Packed):
         return super().takes_part(view, job) and bool(view.draft.shape(job).is_plain)
 
 
+@dataclass(frozen=True)
+class InPart(InLanes):
+    """The time in which jobs do in one lane what they would do one after the other, over that; 1
+    where they gain nothing. All workers but one of each back-propagate through a `fraction` of the
+    layers; their full workers are on different GPUs as far as there are enough."""
+
+    fraction: float = 1.0
+
+    def knows(self, view: View, profile: Profile, gpus: int) -> bool:
+        """Whether it is stated how long passes and iterations take, too."""
+        return super().knows(view, profile, gpus) and profile.passes is not None
+
+    def of(self, view: View, models: Sequence[str], gpu_type: str, gpus: int) -> float:
+        """By what each does in a round of turns."""
+        if math.isinf(super().of(view, models, gpu_type, gpus)):
+            return math.inf
+        profiles = [view.oracle.profile(model) for model in models]
+        passes = [each.passes for each in profiles if each.passes is not None]
+        iterations = [each.memory.iteration for each in profiles if each.memory is not None]
+        return 1.0 / together(iterations, passes, self.fraction, gpus)
+
+
 class Seat(NamedTuple):
-    """Where a job runs iterations in turn: its lane, and how long its turn is (see
+    """Where a job runs iterations in turn: its lane, how long its turn is, and the fraction of the
+    layers through which it back-propagates but for one worker, and where that is (see
     `sim.tenancy`)."""
 
     lane: int
     turn: str
+    backward: float = 1.0
+    full: int = 0
 
-    def knobs(self) -> dict[str, float | bool | str]:
+    def knobs(self, *, partly: bool) -> dict[str, float | bool | str]:
         """As the knobs of a Tune."""
-        return {"request": 0.0, "lane": self.lane, "turn": self.turn}
+        knobs: dict[str, float | bool | str]
+        knobs = {"request": 0.0, "lane": self.lane, "turn": self.turn}
+        return knobs | {"backward": self.backward, "full": self.full} if partly else knobs
 
 
 @dataclass(frozen=True)
 class LanePolicy:
     """Another policy, which places jobs by `place`; those on the same GPUs get lanes there, and
-    turns in their lane. `first`: which job of a lane goes first where the others wait."""
+    turns in their lane.
+
+    `first`: which job of a lane goes first where the others wait. `backward`: the fraction of the
+    layers through which jobs that are not alone back-propagate, but for one worker of each.
+    """
 
     orders: ClassVar[tuple[type, ...]] = (Tune,)
     inner: Policy
     place: ByLanes
     turns: Turns
     first: Order = FIRST_COME
+    backward: float = 1.0
 
     @property
     def name(self) -> str:
@@ -142,7 +175,8 @@ class LanePolicy:
             jobs = crowds.jobs.get(where, [])
             for job, seat in self._seats(view, where, jobs, begins):
                 attempt = begins[job] if job in begins else view.at.attempt[job]
-                plan.actions.append(Tune(job, attempt, seat.knobs()))
+                knobs = seat.knobs(partly=self.backward < 1.0)
+                plan.actions.append(Tune(job, attempt, knobs))
         if crowds.any_shared:
             plan.until |= CAPACITY_FREED | CAPACITY_LOST | COMMANDED
         return plan, memory
@@ -160,8 +194,11 @@ class LanePolicy:
             members = [jobs[at] for at in lane]
             standing = {job: _seat(view, job) for job in members if job not in begins}
             computes = self._first(view, members, standing)
-            for job in members:
-                seat = Seat(number, self._turn if job in computes else WAIT)
+            backward = self.backward if len(jobs) > 1 else 1.0
+            for at, job in enumerate(members):
+                turn = self._turn if job in computes else WAIT
+                full = at if backward < 1.0 else 0
+                seat = Seat(number, turn, backward, full)
                 if standing.get(job) != seat:
                     yield job, seat
 
@@ -185,4 +222,7 @@ class LanePolicy:
 def _seat(view: View, job: int) -> Seat | None:
     """The one that the job was given last; None if it was given none."""
     knobs = view.knobs.get(job, {})
-    return Seat(int(knobs["lane"]), str(knobs["turn"])) if "lane" in knobs else None
+    if "lane" not in knobs:
+        return None
+    backward, full = float(knobs.get("backward", 1.0)), int(knobs.get("full", 0))
+    return Seat(int(knobs["lane"]), str(knobs["turn"]), backward, full)
