@@ -10,8 +10,9 @@ from ganger.core.view import View
 from ganger.mechanisms.ordering.admit import Walk
 from ganger.mechanisms.ordering.order import FIRST_COME, By, priority_largest
 from ganger.mechanisms.ordering.queue import QueuePolicy
-from ganger.mechanisms.sharing.lanes import ByLanes, InLanes, InPart, LanePolicy, Turns
+from ganger.mechanisms.sharing.lanes import ByLanes, LanePolicy, Turns
 from ganger.recipes.registry import Paper, Part, Within, recipe
+from ganger.recipes.training.sharing.lane_scores import InLanes, InPart
 
 SALUS = Paper(
     "Salus: Fine-Grained GPU Sharing Primitives for Deep Learning Applications",

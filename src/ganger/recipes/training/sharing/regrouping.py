@@ -149,9 +149,9 @@ class Nearest(Packed):
         for number in sorted(free, key=lambda number: (free[number], number)):
             if free[number] >= shape.least:
                 with ledger.hidden([node for node, its in enumerate(domain) if its != number]):
-                    found = ledger.find(shape, sizes, self.fit, self.within, cells=cells)
-                if found is not None:
-                    return found
+                    place = ledger.find(shape, sizes, self.fit, self.within, cells=cells)
+                if place is not None:
+                    return place
         return None
 
 
@@ -267,8 +267,8 @@ class Search:
                 continue
             for at in some:
                 nodes[at] = node
-            found = self._cost_of(job, nodes), rest[0], node
-            best = found if best is None else min(best, found)
+            able = self._cost_of(job, nodes), rest[0], node
+            best = able if best is None else min(best, able)
         for at in some:
             nodes[at] = best[2] if best is not None else -1
             if best is not None:
@@ -398,7 +398,7 @@ def _placements(
         key = worker.role, node
         many[worker.job][key] = many[worker.job].get(key, 0) + 1
     needs = {(worker.job, worker.role): worker.needs for worker in workers}
-    found = list[tuple[int, Placement]]()
+    moved = list[tuple[int, Placement]]()
     for job, groups in many.items():
         share, slots = places[job][0].share, list[Slot]()
         for (role, node), count in sorted(groups.items()):
@@ -406,5 +406,5 @@ def _placements(
             devices = pick_devices(masks[node], gpus, ledger.island[node]) if gpus else 0
             masks[node] &= ~devices
             slots.append(Slot(node, devices, count, role, share if gpus else 0))
-        found.append((job, tuple(slots)))
-    return found
+        moved.append((job, tuple(slots)))
+    return moved
