@@ -13,7 +13,13 @@ from ganger.core.plan import Placement, Start, Tune
 from ganger.core.profiles import Memory, Passes, Profile, Profiles
 from ganger.core.spec import ClusterSpec, GpuType, Needs, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.units import SECOND
+from ganger.core.view import View
 from ganger.lab.simulation import Setup
+from ganger.mechanisms.ordering.admit import Walk
+from ganger.mechanisms.ordering.order import By
+from ganger.mechanisms.ordering.queue import QueuePolicy
+from ganger.mechanisms.sharing.lanes import ByLanes, LanePolicy, Turns
+from ganger.recipes.training.sharing.lane_scores import InLanes
 from ganger.sim.rows import Outage
 from worlds import Played, Work, job, play
 
@@ -138,6 +144,30 @@ def test_priority_goes_before_length() -> None:
     line = [one("m", at, 10, name=f"j{at}", priority=at) for at in range(4)]
     alone = play("salus(iterations=preempt,share=1)", line, box(), profiles=models(m=1.0))
     assert [alone.started(f"j{at}") for at in (3, 2, 1)] == [10, 20, 30]
+
+
+def test_no_more_than_four_lanes_compute_side_by_side() -> None:
+    works = [one("m", 0, name=f"j{at}") for at in range(5)]
+    run = salus(works, box(), models(Memory(10, 10), m=0.1))
+    assert [lane for _, _, lane, _ in seats(run)][:5] == [1, 2, 3, 4, 4]
+
+
+def test_whose_turn_it_is_changes_with_who_comes_and_not_with_what_is_believed() -> None:
+    """From 50 s on the last would go first. At 60 s the one that waits as the third is over, and
+    nothing else changes; at 70 s one more comes."""
+
+    def turning(view: View, job: int) -> float:
+        return float(job if view.now < 50 * SECOND else -job)
+
+    score = InLanes(1)
+    place = ByLanes(score=score, bound=9, together=9)
+    queue = QueuePolicy("turning", walk=Walk.SKIP, place=place)
+    policy = LanePolicy(queue, place, Turns.FIRST, By((turning,)))
+    works = [one("m", 0, name="a"), one("m", 0, name="b"), one("m", 0, name="c", limit=60)]
+    run = play(policy, [*works, one("m", 70, 10, name="d")], box(memory=99_000),
+               profiles=models(m=1.0))  # fmt: skip
+    first = [(at, name) for at, name, _, turn in seats(run) if turn == "time"]
+    assert first[:2] == [(0, "a"), (70, "d")]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from audit import Audit
 from ganger.core.plan import Start
 from ganger.core.profiles import Graph, Profile, Profiles, Steps
 from ganger.core.spec import ClusterSpec, GpuType, Locality, Needs, NodeSpec, Role, Shape
@@ -74,6 +75,7 @@ RACKS = NodeSpec(count=8, gpus=2, gpu_type="A", cpus=8000, memory=64_000, nodes_
         (4, [0], [2, 3]),
         (8, [0], [4, 5, 6, 7]),
         (6, [], [0, 1, 2]),
+        (6, [0], [1, 2, 3]),
         (12, [], [0, 1, 2, 3, 4, 5]),
     ],
 )
@@ -127,11 +129,47 @@ def test_a_parameter_server_goes_where_its_workers_are() -> None:
 
 
 def test_jobs_that_must_stay_do_while_others_are_regrouped() -> None:
-    """c wants an island; it keeps its place."""
+    """c wants a node; it does not begin, and there is nothing to regroup."""
     works = [*JAM[:2], job("c", 0, 10, shape=Shape((Role(size=2),), locality=Locality.NODE))]
     run = play(BATCH, works, TWO)
     assert run.started("c") == 10
     assert nodes(run)["a"] == [(0, 1, 1)]
+
+
+def test_a_job_that_wants_a_label_keeps_its_node() -> None:
+    spec = ClusterSpec(
+        (NodeSpec(gpus=3, gpu_type="A"), NodeSpec(gpus=2, gpu_type="A", labels=("fast",)))
+    )
+    works = [job("a", 0, 10, shape=Shape((Role(),), labels=("fast",))), *JAM[1:]]
+    assert nodes(play(BATCH, works, spec))["a"] == [(0, 1, 1)]
+
+
+def test_jobs_of_other_gpu_types_keep_theirs() -> None:
+    """d needs both nodes of its type."""
+    spec = ClusterSpec((*TWO.nodes, NodeSpec(count=2, gpus=1, gpu_type="B")))
+    works = [job(name, 0, 10, shape=Shape((Role(size=size),), gpu_types=("A",)))
+             for name, size in (("a", 1), ("b", 2), ("c", 2))]  # fmt: skip
+    works.append(job("d", 0, 10, shape=Shape((Role(size=2),), gpu_types=("B",))))
+    found = nodes(play(BATCH, works, spec))
+    assert found["d"] == [(0, 2, 1), (0, 3, 1)]
+    assert found["a"] == [(0, 0, 1)]
+    assert nodes(play(BATCH, [works[0], works[3]], spec))["d"] == [(0, 2, 1), (0, 3, 1)]
+
+
+def test_jobs_that_start_beside_each_other_stay_so_and_those_that_move_may_be_joined() -> None:
+    """x and y share the GPU of the last node; the others are regrouped, and z joins a where that
+    has gone."""
+    known = Profiles({"m": Profile(utilisation={"gpu": 0.4})})
+    spec = ClusterSpec((*TWO.nodes, NodeSpec(gpus=1, gpu_type="A")))
+    works = [job("x", 0, 10, model="m"), job("y", 0, 10, model="m")]
+    jam = [job("a", 0, 10, model="m"), job("b", 0, 10, size=2), job("c", 0, 10, size=2)]
+    three = play(BATCH, [*works, *jam], spec, profiles=known)
+    assert nodes(three)["x"] == nodes(three)["y"] == [(0, 2, 1)]
+    Audit(three).walk()
+    late = [*works, *jam, job("z", 1, 10, model="m")]
+    run = play("liquid(share=2,limit=0.8)", late, spec, profiles=known)
+    assert run.started("z") == 1
+    assert len(nodes(run)["c"]) == 1
 
 
 needs = st.sampled_from([Needs(), Needs(gpus=2), Needs(gpus=0, cpus=1000), Needs(cpus=500)])
@@ -249,6 +287,9 @@ def test_bandwidth_is_gradients_over_the_time_of_a_step() -> None:
     one, both = (nodes(play(each, works, spec, profiles=known)) for each in (ALONE, BATCH))
     assert (len(one["a"]), len(one["b"])) == (1, 2)
     assert (len(both["a"]), len(both["b"])) == (2, 1)
+    near = Shape((Role(size=2),), locality=Locality.NODE)
+    works = [job("a", 0, 10, shape=near, model="quiet"), works[1]]
+    assert len(nodes(play(BATCH, works, spec, profiles=known))["a"]) == 1, "it wants a node"
 
 
 def test_its_neighbours_place_jobs_one_by_one_or_share_nothing() -> None:
