@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 
 from ganger.core.books.ledger import Ledger
-from ganger.core.profiles import Measured, Memory, Profile, Profiles, Sensitivity, Stages
+from ganger.core.profiles import Measured, Memory, Passes, Profile, Profiles, Sensitivity, Stages
 from ganger.core.spec import (
     ClusterSpec,
     GpuType,
@@ -170,8 +170,12 @@ staged = Profiles(
 )
 """Models whose jobs may interleave their stages, in groups of any size."""
 fitting = Profiles(
-    {"vgg": Profile(utilisation={"gpu": 0.7}, memory=Memory(3000, 4000, 0.5))},
-    Profile(utilisation={"gpu": 0.3}, memory=Memory(500, 2500, 0.25)),
+    {
+        "vgg": Profile(
+            utilisation={"gpu": 0.7}, memory=Memory(3000, 4000, 0.5), passes=Passes(1.0, 2.0, 0.1)
+        )
+    },
+    Profile(utilisation={"gpu": 0.3}, memory=Memory(500, 2500, 0.25), passes=Passes(1.0, 1.0)),
 )
 """Models whose memory is known, so that their jobs may run iterations in turn."""
 profiles = st.sampled_from(

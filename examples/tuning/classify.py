@@ -25,7 +25,7 @@ def points(count: int, seed: int) -> list[tuple[list[float], int]]:
 
 def likely(weights: list[float], point: list[float]) -> float:
     """How likely the point is of class 1."""
-    score = sum(weight * value for weight, value in zip(weights, point))
+    score = sum(weight * value for weight, value in zip(weights, point, strict=True))
     return 1 / (1 + math.exp(-max(min(score, 30.0), -30.0)))
 
 
@@ -43,7 +43,8 @@ def main() -> None:
             batch = train[first : first + options.bs]
             errors = [likely(weights, point) - label for point, label in batch]
             for at in range(len(weights)):
-                slope = sum(e * point[at] for e, (point, _) in zip(errors, batch)) / len(batch)
+                each = zip(errors, batch, strict=True)
+                slope = sum(e * point[at] for e, (point, _) in each) / len(batch)
                 weights[at] -= options.lr * slope
         right = sum((likely(weights, point) > 0.5) == label for point, label in test)
         print(f"epoch {epoch}: acc={right / len(test):.4f}", flush=True)

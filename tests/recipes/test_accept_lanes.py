@@ -1,4 +1,4 @@
-"""Hand checks of recipes whose jobs run iterations in turn: Salus."""
+"""Hand checks of recipes whose jobs run iterations in turn: Salus, JigSaw."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 
 from ganger.core.events import Failed, Finished, Released
 from ganger.core.plan import Placement, Start, Tune
-from ganger.core.profiles import Memory, Profile, Profiles
+from ganger.core.profiles import Memory, Passes, Profile, Profiles
 from ganger.core.spec import ClusterSpec, GpuType, Needs, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.units import SECOND
+from ganger.core.view import View
 from ganger.lab.simulation import Setup
+from ganger.mechanisms.ordering.admit import Walk
+from ganger.mechanisms.ordering.order import By
+from ganger.mechanisms.ordering.queue import QueuePolicy
+from ganger.mechanisms.sharing.lanes import ByLanes, LanePolicy, Turns
+from ganger.recipes.training.sharing.lane_scores import InLanes
 from ganger.sim.rows import Outage
 from worlds import Played, Work, job, play
 
@@ -138,6 +144,30 @@ def test_priority_goes_before_length() -> None:
     line = [one("m", at, 10, name=f"j{at}", priority=at) for at in range(4)]
     alone = play("salus(iterations=preempt,share=1)", line, box(), profiles=models(m=1.0))
     assert [alone.started(f"j{at}") for at in (3, 2, 1)] == [10, 20, 30]
+
+
+def test_no_more_than_four_lanes_compute_side_by_side() -> None:
+    works = [one("m", 0, name=f"j{at}") for at in range(5)]
+    run = salus(works, box(), models(Memory(10, 10), m=0.1))
+    assert [lane for _, _, lane, _ in seats(run)][:5] == [1, 2, 3, 4, 4]
+
+
+def test_whose_turn_it_is_changes_with_who_comes_and_not_with_what_is_believed() -> None:
+    """From 50 s on the last would go first. At 60 s the one that waits as the third is over, and
+    nothing else changes; at 70 s one more comes."""
+
+    def turning(view: View, job: int) -> float:
+        return float(job if view.now < 50 * SECOND else -job)
+
+    score = InLanes(1)
+    place = ByLanes(score=score, bound=9, together=9)
+    queue = QueuePolicy("turning", walk=Walk.SKIP, place=place)
+    policy = LanePolicy(queue, place, Turns.FIRST, By((turning,)))
+    works = [one("m", 0, name="a"), one("m", 0, name="b"), one("m", 0, name="c", limit=60)]
+    run = play(policy, [*works, one("m", 70, 10, name="d")], box(memory=99_000),
+               profiles=models(m=1.0))  # fmt: skip
+    first = [(at, name) for at, name, _, turn in seats(run) if turn == "time"]
+    assert first[:2] == [(0, "a"), (70, "d")]
 
 
 @pytest.mark.parametrize(
@@ -285,3 +315,109 @@ def test_a_gpu_does_no_more_than_it_can(drawn: list[tuple[int, int]], iterations
     assert ends * leak >= sum(i / 5 * lasts for i, lasts in drawn)
     if iterations != "pack":
         assert alone / leak <= ends <= alone + 1e-3
+
+
+# ---------------------------------------------------------------------- JigSaw
+
+PASSES = Passes(1.0, 2.0)
+
+
+def trained(used: float = 1.0, passes: Passes = PASSES, **more: float) -> Profiles:
+    """Models with these passes, by the seconds of an iteration: `m` has 3."""
+    return Profiles(
+        {
+            name: Profile(
+                utilisation={"gpu": used}, memory=Memory(1000, 1000, seconds), passes=passes
+            )
+            for name, seconds in {"m": 3.0, **more}.items()
+        }
+    )
+
+
+def pair(size: int = 2, **more: Any) -> list[Work]:
+    """Two jobs of a model."""
+    return [one("m", 0, 100, size, name="a", **more), one("m", 0, 100, size, name="b", **more)]
+
+
+def test_two_workers_take_five_seconds_for_what_took_six() -> None:
+    """The card's check: forward 1, backward 2, fractions 1 and 0.5. A step of each of two jobs
+    takes 3 + 2 seconds of both GPUs, and not 3 + 3."""
+    run = play("jigsaw", pair(), box(1, 2), profiles=trained())
+    assert run.jct() == pytest.approx([100 * 5 / 3] * 2)
+    half = play("jigsaw", pair(), box(1, 2), profiles=trained(used=0.5))
+    assert half.jct() == pytest.approx([100 * 5 / 3] * 2), "one iteration at a time"
+    assert salus(pair(), box(1, 2), trained(), "round_robin").jct() == pytest.approx([200, 200])
+    first = play("jigsaw(fraction=0)", pair(), box(1, 2), profiles=trained())
+    assert first.jct() == pytest.approx([100 * 4 / 3] * 2)
+
+
+def test_full_workers_are_on_different_gpus_as_far_as_there_are_enough() -> None:
+    """Three jobs: on three GPUs a step takes 3 + 2 + 2 seconds, on two of them 3 + 2 + 3."""
+    for size, seconds in ((3, 7), (2, 8)):
+        works = [one("m", 0, 100, size, name=name) for name in "abc"]
+        run = play("jigsaw(share=3)", works, box(1, size), profiles=trained())
+        assert run.jct() == pytest.approx([100 * seconds / 3] * 3)
+
+
+def test_a_job_that_is_left_alone_does_all_layers_again() -> None:
+    """Until 50 s a and b do 0.6 each; then a has what is left at its own speed."""
+    works = [one("m", 0, 100, 2, name="a"), one("m", 0, 30, 2, name="b")]
+    run = play("jigsaw", works, box(1, 2), profiles=trained(passes=Passes(1.0, 2.0, 0.0)))
+    assert run.jct() == pytest.approx([50 + 70, 50])
+    knobs = [
+        (batch.at / SECOND, run.jobs.name(a.job), a.knobs["backward"], a.knobs["full"])
+        for batch, plan in run.diary.steps
+        for a in (plan.actions if plan is not None else ())
+        if isinstance(a, Tune)
+    ]
+    assert knobs == [
+        (0, "a", 0.5, 0), (0, "b", 0.5, 1), (pytest.approx(50), "a", 1.0, 0),
+    ]  # fmt: skip
+
+
+def test_lost_steps_count_in_time_and_in_who_goes_together() -> None:
+    """Half of the workers leave out half of the layers, a quarter in all: with a loss of 0.4
+    training takes 1.1 times as many steps. Together they then do 1.2 / 1.1."""
+    lossy = trained(passes=Passes(1.0, 2.0, 0.4))
+    run = play("jigsaw", pair(), box(1, 2), profiles=lossy)
+    assert run.jct() == pytest.approx([100 * 1.1 * 5 / 3] * 2)
+    assert play("jigsaw(gain=1.1)", pair(), box(1, 2), profiles=lossy).jct() == [100, 200]
+    assert play("jigsaw(gain=1.2)", pair(), box(1, 2), profiles=trained()).started("b") == 0
+    assert play("jigsaw(gain=1.21)", pair(), box(1, 2), profiles=trained()).started("b") == 100
+
+
+def test_a_longer_iteration_is_a_longer_turn() -> None:
+    """Iterations of 3 and 1 s. One GPU has 3 + 2/3, the other 2 + 1: both jobs do a step in 11/3 s,
+    which is 1.09 of what one does alone."""
+    works = [one("m", 0, 300, 2), one("n", 0, 100, 2)]
+    run = play("jigsaw", works, box(1, 2), profiles=trained(n=1.0))
+    assert run.jct()[0] == pytest.approx(300 * 11 / 9)
+    assert play("jigsaw(gain=1.1)", works, box(1, 2), profiles=trained(n=1.0)).started("n@0") == 300
+
+
+@pytest.mark.parametrize(
+    ("works", "known"),
+    [
+        (pair(size=1), trained()),
+        (pair(shape=Shape((Role(size=2, needs=Needs(cpus=10)),))), trained()),
+        (pair(), models(Memory(1000, 1000, 3.0), m=1.0)),
+        (pair(), models(Memory(1000, 1000), m=1.0)),
+        (pair(), trained(passes=Passes(2.0, 1e-6))),
+    ],
+)
+def test_who_gains_nothing_or_is_not_known_shares_with_nobody(
+    works: list[Work], known: Profiles
+) -> None:
+    node = NodeSpec(gpus=2 if works[0].spec.shape.gpus > 1 else 1, gpu_type="A", cpus=8000)
+    spec = ClusterSpec((node,), (GpuType("A", memory=16_000),))
+    assert play("jigsaw", works, spec, profiles=known).jct() == [100, 200]
+
+
+def test_memory_of_jigsaw_is_that_of_one_lane() -> None:
+    known = Profiles({"m": Profile(utilisation={"gpu": 1.0}, memory=Memory(2000, 6000, 3.0),
+                                   passes=PASSES)})  # fmt: skip
+    works = [one("m", 0, 100, 2, name=f"j{at}") for at in range(6)]
+    for memory, many in ((16_000, 5), (15_999, 4)):
+        run = play("jigsaw(share=9)", works, box(1, 2, memory), profiles=known)
+        assert begun(run) == many
+        conserved(run, known, memory)

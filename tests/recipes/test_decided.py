@@ -58,6 +58,7 @@ gavel(every=4m,whole_steps=yes,barrier=yes,patience=30s,counters=yes,by_type=yes
 genie(walk=strict) gittins(quantum=2m,refresh=30m) gittins(sizes=10m;30m;2h,attained=time)
 gittins(step=20m,walk=strict) helios(walk=skip) helios-ces(buffer=1,hold=1,falls=0)
 helios-ces(buffer=0,every=3m) heterogeneity-agnostic(chance=yes)
+jigsaw(fraction=0.1,gain=1,share=4) liquid(limit=0.6,racks=1,batch=no)
 salus(iterations=preempt) salus(iterations=round_robin,share=3)
 heterogeneity-agnostic(walk=skip) hierarchical(inside=fifo) hierarchical(agnostic=yes,every=3m)
 fgd(workload=3*1x300@2;2*2;1*4,walk=skip) fgd(ties=lowest) fgd(covers=0.5)

@@ -125,6 +125,14 @@ def test_as_many_gpus_are_given_up_as_workers_wait_for_parts() -> None:
     assert "resize gang on 0:0" in [said.split(" after")[0] for _, said in run.actions]
 
 
+def test_what_is_free_is_not_given_up() -> None:
+    """Of three GPUs that are claimed one is free."""
+    works = [job("gang", 0, 50, shape=gang(4, 1, 4)), job("p", 10, 100, shape=part(600, 3))]
+    run = play("dynamoml", works, cluster(1, 5))
+    assert run.started("p") == pytest.approx(40)
+    assert "resize gang on 0:0,1" in [said.split(" after")[0] for _, said in run.actions]
+
+
 def test_its_neighbours_give_gangs_no_other_size_or_parts_no_other_room() -> None:
     """Kubeshare lets p wait for the gang; dragon lets q wait for a GPU of its own."""
     ours, kubeshare, dragon = (

@@ -59,6 +59,8 @@ VARIANTS = [
     "co-scheml(bound=9,share=4,skip=yes)",
     "horus(shortest=yes,share=4,skip=yes)",
     "lucid(limit=3s,busy=0)",
+    "jigsaw(fraction=0.1,gain=1,share=4)",
+    "liquid(limit=9,share=4,racks=1,generations=3)",
     "salus(iterations=preempt)",
     "salus(iterations=round_robin,share=3)",
     "fifo(walk=skip)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ganger.core.profiles import Memory, Profile, Profiles, Stages
+from ganger.core.profiles import Memory, Passes, Profile, Profiles, Stages
 from ganger.core.spec import ClusterSpec, GpuType, Needs, NodeSpec, Role, Shape
 from worlds import Work, cluster, job, play
 
@@ -222,6 +222,25 @@ def test_salus_takes_jobs_in_turn_where_others_that_pack_have_no_memory_for_both
     assert 160 < ends["antman(settle=0s)"][1] < 200
     assert max(ends["yeung"]) < 120
     assert ends["fifo"] == [100, 200]
+
+
+def test_jigsaw_gains_where_salus_only_takes_turns() -> None:
+    """Its steps take 5/6 of two in turn; half of the backward passes are left out by half of the
+    workers."""
+    known = Profiles(
+        {
+            "m": Profile(
+                utilisation={"gpu": 1.0}, memory=Memory(10, 10, 0.3), passes=Passes(1.0, 2.0)
+            )
+        }
+    )
+    both = [job("a", 0, 90, size=2, model="m"), job("b", 0, 90, size=2, model="m")]
+    two = cluster(1, 2)
+    ends = {name: max(play(name, both, two, profiles=known).jct())
+            for name in ("jigsaw", "salus(iterations=round_robin)", "muri-l", "fifo")}  # fmt: skip
+    assert ends["jigsaw"] == pytest.approx(150)
+    assert ends["salus(iterations=round_robin)"] == ends["fifo"] == 180
+    assert ends["muri-l"] >= 180
 
 
 def test_kubeshare_lets_a_busy_job_have_more_than_its_part_and_space_sharing_does_not() -> None:

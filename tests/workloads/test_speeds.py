@@ -118,6 +118,14 @@ def graph(**wrong: float) -> str:
                 ("iteration = 9e-7", "a.memory.iteration: 9e-07"),
             )
         ),
+        *(
+            (f'format = "ganger.profiles/1"\n[models.a.passes]\n{lines}', place)
+            for lines, place in (
+                ("forward = 0\nbackward = 1", "a.passes.forward: 0"),
+                ("forward = 1\nbackward = 1e-7", "a.passes.backward: 1e-07"),
+                ("forward = 1\nbackward = 1\nloss = -1", "a.passes.loss: -1"),
+            )
+        ),
         (sensitive("cpus = [3, 1]\nmemory = [0]\nspeed = [[1], [1]]"), "sensitivity.cpus"),
         (sensitive("cpus = [1]\nmemory = []\nspeed = [[]]"), "sensitivity.memory"),
         (sensitive("cpus = [1, 2]\nmemory = [0]\nspeed = [[1]]"), "sensitivity.speed"),

@@ -306,6 +306,16 @@ class Memory(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.persistent + self.ephemeral
 
 
+class Passes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Seconds that one worker's `forward` and `backward` pass of a step take alone (only their
+    ratio counts). `loss`: where workers back-propagate through a part of the layers only, training
+    needs 1 + `loss` x the mean part that is left out times as many steps."""
+
+    forward: float
+    backward: float
+    loss: float = 0.0
+
+
 UNSTATED = Memory(0.0)
 """What models are taken to need that do not say it: nothing."""
 
@@ -330,6 +340,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tell how fast jobs are that share GPUs, where `measured` does not.
     `graph`: what is known of the model without running it.
     `memory`: what it takes of the memory of each of its GPUs.
+    `passes`: how long a forward and a backward pass take.
     """
 
     by_type: dict[str, float] = {}
@@ -347,6 +358,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     utilisation: dict[str, float] = {}
     graph: Graph | None = None
     memory: Memory | None = None
+    passes: Passes | None = None
 
     @property
     def shares(self) -> bool:

@@ -11,13 +11,14 @@ which the GPU computes. Nothing of that was measured.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Final
 
 import numpy as np
 
 from ganger.core.profiles import Graph, Profile
-from ganger.solve.boost import Floats, Trees, boost
+from ganger.solve.boost import Floats, Trees, boost, forest
 
 FLOPS: Final = 15.7e12
 BYTES: Final = 900e9
@@ -77,6 +78,20 @@ def predicted_use(graph: Graph) -> float:
     return min(max(trained().at(features(graph)), 0.0), 1.0)
 
 
+@cache
+def forest_trained() -> Trees:
+    """A random forest on the same graphs (Liquid, TPDS 2021)."""
+    graphs = drawn()
+    x: Floats = np.array([features(graph) for graph in graphs])
+    return forest(x, np.array([roofline(graph) for graph in graphs]))
+
+
+@cache
+def forest_use(graph: Graph) -> float:
+    """As `predicted_use`, by the forest."""
+    return min(max(forest_trained().at(features(graph)), 0.0), 1.0)
+
+
 def predicted_memory(graph: Graph) -> int:
     """MiB of a GPU that a model of this graph needs: parameters of four bytes with their gradients
     and moments, activations of a batch, and the runtime."""
@@ -92,12 +107,14 @@ def gpu_memory(profile: Profile) -> int:
     return math.ceil(profile.peak)
 
 
-def gpu_use(profile: Profile, gpus: int) -> float:
+def gpu_use(
+    profile: Profile, gpus: int, predict: Callable[[Graph], float] = predicted_use
+) -> float:
     """The share of the time for which the model computes on a GPU that it has alone: predicted from
-    its graph, else the `gpu` of its utilisation, else the share of its stages, of which the GPU's
-    is the last but one; NaN where nothing is known."""
+    its graph (by `predict`), else the `gpu` of its utilisation, else the share of its stages, of
+    which the GPU's is the last but one; NaN where nothing is known."""
     if profile.graph is not None:
-        return predicted_use(profile.graph)
+        return predict(profile.graph)
     if "gpu" in profile.utilisation:
         return profile.utilisation["gpu"]
     stages = profile.stages_on(gpus)

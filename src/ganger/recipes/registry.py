@@ -194,8 +194,9 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("gandiva", "muri-s", "muri-l"), _T + "sharing.recipes"),
     **dict.fromkeys(("co-scheml", "yeung", "horus", "lucid"), _T + "sharing.recipes"),
     **dict.fromkeys(("antman", "tgs", "kubeshare"), _T + "sharing.recipes"),
-    **dict.fromkeys(("salus",), _T + "sharing.in_turn"),
+    **dict.fromkeys(("salus", "jigsaw"), _T + "sharing.in_turn"),
     **dict.fromkeys(("dynamoml",), _T + "sharing.dynamoml"),
+    **dict.fromkeys(("liquid",), _T + "sharing.liquid"),
     **dict.fromkeys(("allox", "dorm"), _T + "programmes.recipes"),
     **dict.fromkeys(("genie", "chronus"), _T + "deadlines.recipes"),
 }

@@ -14,6 +14,7 @@ from ganger.core.events import AnyEvent, Progressed, Released, Started
 from ganger.core.plan import WITHDRAWN, AnyAction, Placement, Resize, Tune
 from ganger.core.spec import Kind, OnPreempt
 from ganger.core.units import NEVER, SECOND, WHOLE
+from ganger.estimate.partial_backprop import part_of_step, worth
 from ganger.sim import tenancy
 from ganger.sim.attempts import FAIL, FINISH, PACE, SUSPENSION, Attempts
 from ganger.sim.tenancy import Guest, Has, Terms
@@ -279,18 +280,29 @@ class Speeds:
         guests = [(self._guest(each), _masks(held[each])) for each in near]
         for node, devices in _masks(held[job]).items():
             for device in members(devices):
+                near_by = tuple(
+                    _at_work(each, mask, (node, device))
+                    for each, mask in guests
+                    if mask.get(node, 0) >> device & 1
+                )
                 found = node, device
-                near_by = [each for each, mask in guests if mask.get(node, 0) >> device & 1]
-                divided[tuple(near_by)] = min(divided.get(tuple(near_by), found), found)
+                divided[near_by] = min(divided.get(near_by, found), found)
         return tuple((device, company) for company, device in divided.items())
 
     def _guest(self, job: int) -> Guest:
-        """The job as one on a device."""
+        """The job as one on a device: not the one on which its full worker is."""
         declared, placement = self._attempts.declared, self._attempts.where[job]
         profile = self._physics.profiles.of(declared.models[declared.model[job]])
         shape = declared.shapes[declared.shape[job]]
         terms = self._ahead.get(job, self._terms.get(job))
-        return tenancy.guest_of(job, profile, shape, placement, terms)
+        guest = tenancy.guest_of(job, profile, shape, placement, terms)
+        if terms is None or terms.backward >= 1.0 or profile.passes is None:
+            return guest
+        gpus = sum(slot.devices.bit_count() for slot in placement)
+        return guest._replace(
+            step=part_of_step(profile.passes, terms.backward),
+            worth=worth(profile.passes, terms.backward, gpus),
+        )
 
     def _division(self, device: _Device, guests: tuple[Guest, ...]) -> _Divided:
         """How the device's time is divided. Its rate controllers begin when all its jobs compute:
@@ -363,6 +375,15 @@ class Speeds:
                 instant[at] = Started(job, attempt, rate)
                 return True
         return False
+
+
+def _at_work(guest: Guest, masks: dict[int, int], device: _Device) -> Guest:
+    """One on `device`, of those that `masks` say by node: if its full worker is there."""
+    if guest.step == 1.0 or guest.terms is None:
+        return guest
+    every = [(node, each) for node, mask in sorted(masks.items()) for each in members(mask)]
+    full = every[guest.terms.full % len(every)] == device
+    return guest._replace(step=1.0) if full else guest
 
 
 def _masks(placement: Placement) -> dict[int, int]:

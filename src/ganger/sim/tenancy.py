@@ -6,7 +6,9 @@ A policy gives a job terms by the knobs of a Tune: `request` and `limit` (parts 
 `arrival-rate` as in TGS), `settle_s` (seconds that a controller takes: of `step-time` until it has
 found the rate, of `arrival-rate` for a period), `lane` (jobs of the same lane of a device, from 1
 on, run iterations in turn; 0: the job does not), `turn` (of such a job: `time` equal time for all,
-`iteration` one iteration each, `wait` none until that changes).
+`iteration` one iteration each, `wait` none until that changes), `backward` (the fraction of the
+layers through which all workers of a job but one back-propagate) and `full` (on which of its GPUs
+that one is at first; it goes on to the next one in each step, as those of all jobs do).
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ class Terms(NamedTuple):
     settle_s: float = 0.0
     lane: int = 0
     turn: str = ""
+    backward: float = 1.0
+    full: int = 0
 
     @classmethod
     def of(cls, knobs: Mapping[str, float | bool | str]) -> Terms:
@@ -57,13 +61,17 @@ class Terms(NamedTuple):
             float(knobs.get("settle_s", 0.0)),
             int(knobs.get("lane", 0)),
             str(knobs.get("turn", "")),
+            float(knobs.get("backward", 1.0)),
+            int(knobs.get("full", 0)),
         )
 
 
 class Guest(NamedTuple):
     """A job on a device. `demand`: the part of its time that the job uses alone; `asked`: the part
     at which the job's speed is 1, if it uses as much; `had`: the part that it has now, 0 if it is
-    new; None for `terms` where it has none, and takes what it asked for."""
+    new; None for `terms` where it has none, and takes what it asked for. `step`: what its worker
+    there does of a step, and `worth` what a step of the job is worth, where it back-propagates in
+    part (see `estimate.partial_backprop`)."""
 
     job: int
     demand: float
@@ -71,6 +79,8 @@ class Guest(NamedTuple):
     terms: Terms | None
     memory: Memory = UNSTATED
     had: float = 0.0
+    step: float = 1.0
+    worth: float = 1.0
 
     @property
     def tenant(self) -> Tenant:
@@ -90,7 +100,7 @@ class Guest(NamedTuple):
         turn = self.terms.turn if self.terms is not None else ""
         if turn == WAIT:
             return 0.0
-        return self.memory.iteration if turn == BY_ITERATION else 1.0
+        return self.memory.iteration * self.step if turn == BY_ITERATION else 1.0
 
 
 class Has(NamedTuple):
@@ -193,9 +203,9 @@ def slowed(part: float, memory: Memory, moved: float) -> float:
 
 def speed(guest: Guest, has: Has, moved: float) -> Has:
     """The factor on a job's speed that its part of the device's time is."""
-    usual = min(guest.asked, guest.demand)
+    usual = min(guest.asked, guest.demand) * guest.step
     now, then = (
-        max(slowed(part / usual, guest.memory, moved), LEAST) if part else LEAST
+        max(slowed(part / usual, guest.memory, moved) * guest.worth, LEAST) if part else LEAST
         for part in (has.now, has.then)
     )
     return Has(now, has.lasts, then)

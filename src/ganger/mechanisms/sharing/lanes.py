@@ -3,20 +3,17 @@ memory fits, and within an iteration one at a time (Salus, MLSys 2020)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED
 from ganger.core.plan import Plan, Start, Tune
-from ganger.core.profiles import UNSTATED, Memory, Profile
 from ganger.core.protocols import Policy
 from ganger.core.view import View
-from ganger.estimate.lanes import IterationLane, Seats, seated, speeds
 from ganger.mechanisms.ordering.order import FIRST_COME, Order
-from ganger.mechanisms.sharing.packing import Packed, Where
+from ganger.mechanisms.sharing.packing import Packed, Score, Where
 
 WAIT: Final = "wait"
 
@@ -32,73 +29,19 @@ class Turns(Enum):
     """Always that of the job that goes first; the others wait."""
 
 
-class _Memories:
-    """By model: its memory, and by model and GPUs the part of a GPU's time that it uses alone."""
+class Seating(Score, Protocol):
+    """A score that knows which jobs are in one lane."""
 
-    __slots__ = ("demands", "memories")
-
-    def __init__(self) -> None:
-        self.memories: dict[str, Memory] = {}
-        self.demands: dict[tuple[str, int], float] = {}
-
-    def memory(self, view: View, model: str) -> Memory:
-        """What the model is believed to need of each GPU."""
-        if model not in self.memories:
-            self.memories[model] = view.oracle.profile(model).memory or UNSTATED
-        return self.memories[model]
-
-    def demand(self, view: View, model: str, gpus: int) -> float:
-        """What it is believed to use."""
-        key = model, gpus
-        if key not in self.demands:
-            self.demands[key] = view.oracle.profile(model).compute(gpus)
-        return self.demands[key]
-
-
-@dataclass(frozen=True)
-class InLanes:
-    """How many times as long the steps of jobs in lanes take on average, in turns of equal time;
-    infinite where their memory does not fit. At most `lanes` of a GPU compute side by side.
-    `timed`: only models whose iteration is known take part."""
-
-    lanes: int
-    timed: bool = False
-
-    def knows(self, view: View, profile: Profile, gpus: int) -> bool:
-        """Whether its memory and its use of a GPU are stated."""
-        memory = profile.memory
-        if memory is None or math.isnan(profile.compute(gpus)):
-            return False
-        return memory.iteration > 0.0 or not self.timed
-
-    def memory(self, profile: Profile) -> int:
-        """None that adds up: `of` counts it."""
-        return 0
-
-    def seats(self, view: View, models: Sequence[str], size: int) -> Seats | None:
-        """The jobs of each lane, by their number in `models`, on GPUs of `size` MiB."""
-        known = view.cached(_Memories)
-        return seated([known.memory(view, model) for model in models], size, self.lanes)
-
-    def of(self, view: View, models: Sequence[str], gpu_type: str, gpus: int) -> float:
-        """Jobs over the sum of their speeds."""
-        sizes = {kind.name: kind.memory for kind in view.nodes.type_specs}
-        seats = self.seats(view, models, sizes[gpu_type])
-        if seats is None:
-            return math.inf
-        known = view.cached(_Memories)
-        used = [known.demand(view, model, gpus) for model in models]
-        lanes = [
-            IterationLane(tuple(used[at] for at in lane), (1.0,) * len(lane)) for lane in seats
-        ]
-        return len(models) / sum(map(sum, speeds(lanes)[0]))
+    def seats(self, view: View, models: Sequence[str], size: int) -> Sequence[Sequence[int]] | None:
+        """The jobs of each lane, by their number in `models`, on GPUs of `size` MiB; None where
+        their memory does not fit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ByLanes(Packed):
     """As `Packed`, with what fits into lanes; only jobs that ask for GPUs and nothing else."""
 
-    score: InLanes
+    score: Seating
 
     def takes_part(self, view: View, job: int) -> bool:
         """Whether the job may share its GPUs."""
@@ -106,27 +49,37 @@ class ByLanes(Packed):
 
 
 class Seat(NamedTuple):
-    """Where a job runs iterations in turn: its lane, and how long its turn is (see
+    """Where a job runs iterations in turn: its lane, how long its turn is, and the fraction of the
+    layers through which it back-propagates but for one worker, and where that is (see
     `sim.tenancy`)."""
 
     lane: int
     turn: str
+    backward: float = 1.0
+    full: int = 0
 
-    def knobs(self) -> dict[str, float | bool | str]:
+    def knobs(self, *, partly: bool) -> dict[str, float | bool | str]:
         """As the knobs of a Tune."""
-        return {"request": 0.0, "lane": self.lane, "turn": self.turn}
+        knobs: dict[str, float | bool | str]
+        knobs = {"request": 0.0, "lane": self.lane, "turn": self.turn}
+        return knobs | {"backward": self.backward, "full": self.full} if partly else knobs
 
 
 @dataclass(frozen=True)
 class LanePolicy:
     """Another policy, which places jobs by `place`; those on the same GPUs get lanes there, and
-    turns in their lane. `first`: which job of a lane goes first where the others wait."""
+    turns in their lane.
+
+    `first`: which job of a lane goes first where the others wait. `backward`: the fraction of the
+    layers through which jobs that are not alone back-propagate, but for one worker of each.
+    """
 
     orders: ClassVar[tuple[type, ...]] = (Tune,)
     inner: Policy
     place: ByLanes
     turns: Turns
     first: Order = FIRST_COME
+    backward: float = 1.0
 
     @property
     def name(self) -> str:
@@ -142,7 +95,8 @@ class LanePolicy:
             jobs = crowds.jobs.get(where, [])
             for job, seat in self._seats(view, where, jobs, begins):
                 attempt = begins[job] if job in begins else view.at.attempt[job]
-                plan.actions.append(Tune(job, attempt, seat.knobs()))
+                knobs = seat.knobs(partly=self.backward < 1.0)
+                plan.actions.append(Tune(job, attempt, knobs))
         if crowds.any_shared:
             plan.until |= CAPACITY_FREED | CAPACITY_LOST | COMMANDED
         return plan, memory
@@ -160,8 +114,11 @@ class LanePolicy:
             members = [jobs[at] for at in lane]
             standing = {job: _seat(view, job) for job in members if job not in begins}
             computes = self._first(view, members, standing)
-            for job in members:
-                seat = Seat(number, self._turn if job in computes else WAIT)
+            backward = self.backward if len(jobs) > 1 else 1.0
+            for at, job in enumerate(members):
+                turn = self._turn if job in computes else WAIT
+                full = at if backward < 1.0 else 0
+                seat = Seat(number, turn, backward, full)
                 if standing.get(job) != seat:
                     yield job, seat
 
@@ -185,4 +142,7 @@ class LanePolicy:
 def _seat(view: View, job: int) -> Seat | None:
     """The one that the job was given last; None if it was given none."""
     knobs = view.knobs.get(job, {})
-    return Seat(int(knobs["lane"]), str(knobs["turn"])) if "lane" in knobs else None
+    if "lane" not in knobs:
+        return None
+    backward, full = float(knobs.get("backward", 1.0)), int(knobs.get("full", 0))
+    return Seat(int(knobs["lane"]), str(knobs["turn"]), backward, full)

@@ -36,8 +36,8 @@ class _Codes:
         """Look at shapes that are new."""
         shapes = view.jobs.shapes.values
         for code in range(len(self.parts) + len(self.whole), len(shapes)):
-            shares = [role.needs.share for role in shapes[code].roles if role.needs.gpus]
-            (self.parts if min(shares, default=WHOLE) < WHOLE else self.whole).append(code)
+            least = min(role.needs.share for role in shapes[code].roles)
+            (self.parts if least < WHOLE else self.whole).append(code)
 
 
 @dataclass(frozen=True)

@@ -157,6 +157,11 @@ def _check_sharing(profile: Profile, where: str) -> None:
         if not shortest <= given <= _LARGEST:
             mend = "give MiB of each GPU, 0 to 1e9 (iteration: seconds, 1e-6 or more)"
             raise BadInput(f"{given:g}", where=f"{where}.memory.{field}", mend=mend)
+    for field in ("forward", "backward", "loss") if profile.passes is not None else ():
+        given = getattr(profile.passes, field)
+        if not (0.0 if field == "loss" else _SHORTEST_S) <= given <= _LARGEST:
+            mend = "give seconds, 1e-6 to 1e9 (loss: a number of 0 or more)"
+            raise BadInput(f"{given:g}", where=f"{where}.passes.{field}", mend=mend)
 
 
 def _check_sensitivity(told: Sensitivity, where: str) -> None:

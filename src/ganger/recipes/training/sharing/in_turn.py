@@ -10,8 +10,9 @@ from ganger.core.view import View
 from ganger.mechanisms.ordering.admit import Walk
 from ganger.mechanisms.ordering.order import FIRST_COME, By, priority_largest
 from ganger.mechanisms.ordering.queue import QueuePolicy
-from ganger.mechanisms.sharing.lanes import ByLanes, InLanes, LanePolicy, Turns
-from ganger.recipes.registry import Paper, Within, recipe
+from ganger.mechanisms.sharing.lanes import ByLanes, LanePolicy, Turns
+from ganger.recipes.registry import Paper, Part, Within, recipe
+from ganger.recipes.training.sharing.lane_scores import InLanes, InPart
 
 SALUS = Paper(
     "Salus: Fine-Grained GPU Sharing Primitives for Deep Learning Applications",
@@ -70,3 +71,42 @@ def salus(
     order = By((priority_largest, View.remaining)) if first else FIRST_COME
     queue = QueuePolicy("salus", order, walk, place=place)
     return LanePolicy(queue, place, SALUS_TURNS.get(iterations, Turns.TIME), order)
+
+
+@recipe(
+    Paper(
+        "JigSaw: Structured Partial Backpropagation for Efficient Deep Learning Training",
+        "Kumar et al.",
+        "DistributedML",
+        2021,
+        "JCT, utilization",
+    ),
+    needs="throughputs",
+    reconstructed="from the abstract: one worker in turn does all layers, the others the same"
+    " fraction of them; which jobs share is as in salus. Neither memory nor communication of"
+    " partial workers is less; what training loses is the `loss` of the model's `passes`, a"
+    " parameter that nobody has measured",
+    wants=("models that share GPUs",),
+)
+def jigsaw(
+    fraction: Part = 0.5,
+    gain: Annotated[float, Within(1, 2)] = 1.05,
+    share: Company = 2,
+    walk: Walk = Walk.SKIP,
+) -> Policy:
+    """JigSaw: jobs of as many GPUs run steps in turn on the same ones, and in each step all but one
+    worker of each back-propagate through a `fraction` of the layers only.
+
+    The full workers of different jobs are on different GPUs, and go on to the next one after each
+    step. So a job that has to wait for its full worker leaves the others' GPUs to other jobs. A job
+    goes beside others if no GPUs are free for it, all memory fits as in `salus`, and they do
+    together at least `gain` times what one alone does, lost steps counted; at most `share` jobs are
+    on a GPU. A job that is alone does all layers.
+
+    Only jobs share that ask for whole GPUs and nothing else, may be preempted, and whose model's
+    memory, iteration, use of a GPU and `passes` are known.
+    """
+    score = InPart(1, timed=True, fraction=fraction)
+    place = ByLanes(score=score, bound=1 / gain, together=share, empty_first=True)
+    queue = QueuePolicy("jigsaw", FIRST_COME, walk, place=place)
+    return LanePolicy(queue, place, Turns.ITERATION, backward=fraction)

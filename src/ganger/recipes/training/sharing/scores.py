@@ -1,5 +1,5 @@
 """What harm jobs are predicted to do to each other on the same GPUs: Co-scheML's slow-downs, and
-the sums of use of Yeung and Horus."""
+the sums of use of Yeung, Horus and Liquid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from ganger.core.profiles import Profile
 from ganger.core.view import View
-from ganger.estimate.gpu_use import gpu_memory, gpu_use
+from ganger.estimate.gpu_use import forest_use, gpu_memory, gpu_use
 from ganger.estimate.slowdown import Slowdowns
 
 
@@ -45,10 +45,22 @@ class LongestSlowdown(ByGraph):
 class SumOfUse(ByGraph):
     """The sum of the shares of a GPU's time that they use alone; 1 is all of it."""
 
+    def use(self, profile: Profile, gpus: int) -> float:
+        """By the graph, as stated, or by stages (`estimate/gpu_use`); NaN: unknown."""
+        return gpu_use(profile, gpus)
+
     def knows(self, view: View, profile: Profile, gpus: int) -> bool:
         """Whether the use of the GPU is stated or can be predicted."""
-        return not math.isnan(gpu_use(profile, gpus))
+        return not math.isnan(self.use(profile, gpus))
 
     def of(self, view: View, models: Sequence[str], gpu_type: str, gpus: int) -> float:
-        """By the graph, as stated, or by stages (`estimate/gpu_use`)."""
-        return math.fsum(gpu_use(view.oracle.profile(model), gpus) for model in models)
+        """What they use in all."""
+        return math.fsum(self.use(view.oracle.profile(model), gpus) for model in models)
+
+
+class UseByForest(SumOfUse):
+    """The same, predicted from graphs by a random forest."""
+
+    def use(self, profile: Profile, gpus: int) -> float:
+        """As `SumOfUse`, by the forest."""
+        return gpu_use(profile, gpus, forest_use)
