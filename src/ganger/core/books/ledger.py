@@ -11,6 +11,7 @@ from enum import Enum
 
 from ganger.core.books.bits import lowest, members, pick_devices
 from ganger.core.books.fit import Capacity, Cell, Fit
+from ganger.core.books.holdings import Holdings
 from ganger.core.books.occupancy import Occupancy, may_doze
 from ganger.core.books.stock import Columns, Room, rooms, share_of
 from ganger.core.errors import InvariantError
@@ -47,7 +48,7 @@ class Ledger(Occupancy):
 
     def __init__(self, nodes: Nodes, within: Mapping[int, Room] | None = None) -> None:
         super().__init__(nodes, within)
-        self.holds: dict[int, tuple[Shape, Placement]] = {}
+        self.holds = Holdings()
         self.leaving: dict[int, list[tuple[int, int, int, int]]] = {}
         """Per node: (job, devices, CPUs, host memory) that are promised free but not given back
         yet."""

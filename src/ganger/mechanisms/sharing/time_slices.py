@@ -261,7 +261,7 @@ class _Turns:
         over, ends = self._standing.due(max(view.at.gpus[job], 1), view.now)
         self.wake = min(self.wake, ends)
         keeps = may_doze(draft.shape(job))
-        for *_, other in nsmallest(TRIES, over):
+        for other in over:
             others = self._in_the_way(other)
             if not self._all_had_theirs(others):
                 continue
@@ -307,6 +307,7 @@ class Standing:
         "_asleep",
         "_computing",
         "_delta",
+        "_groups",
         "_in_line",
         "_over",
         "_sharing",
@@ -325,8 +326,10 @@ class Standing:
         self._computing: dict[Device, list[int]] = {}
         self._turns: dict[int, dict[int, set[int]]] = {}
         """By number of GPUs and end of their turns, those whose turns were not over."""
-        self._over: dict[int, set[int]] = {}
-        """By number of GPUs, those whose turns were over."""
+        self._over: dict[int, list[tuple[int, int]]] = {}
+        """By number of GPUs, those whose turns were over: (when that was, job), ascending."""
+        self._groups: Groups | None = None
+        """What `groups` says; None: they have changed."""
         self._sharing: dict[int, set[int]] = {}
         """By number of GPUs, those that compute on parts of them, so that others may join."""
         self._touched: set[int] = set()
@@ -402,6 +405,7 @@ class Standing:
 
     def _forget(self, job: int) -> None:
         seen = self.seen.pop(job, None)
+        self._groups = None
         if seen is None:
             return
         if seen.waits:
@@ -413,7 +417,10 @@ class Standing:
             return
         for device in seen.devices:
             self._computing[device].remove(job)
-        self._over.get(seen.size, _NOBODY).discard(job)
+        over, turn = self._over.get(seen.size, []), (seen.ends, job)
+        at = bisect_left(over, turn)
+        if over[at : at + 1] == [turn]:
+            del over[at]
         self._sharing.get(seen.size, _NOBODY).discard(job)
         turns = self._turns.get(seen.size, {})
         if seen.ends in turns:
@@ -429,32 +436,41 @@ class Standing:
     def groups(self) -> Groups:
         """The jobs that compute together on devices of which some of them has a part, each group
         once."""
-        computing, seen = self._computing, self.seen
-        jobs = sorted(job for sized in self._sharing.values() for job in sized)
-        there = (computing[device] for job in jobs for device in seen[job].devices)
-        return list(dict.fromkeys(tuple(sorted(jobs)) for jobs in there))
+        if self._groups is None:
+            computing, seen = self._computing, self.seen
+            jobs = sorted(job for sized in self._sharing.values() for job in sized)
+            there = (computing[device] for job in jobs for device in seen[job].devices)
+            self._groups = list(dict.fromkeys(tuple(sorted(jobs)) for jobs in there))
+        return self._groups
 
     def sharing(self, size: int) -> list[int]:
         """The jobs that compute on parts of so many GPUs, ascending."""
         return sorted(self._sharing.get(size, ()))
 
-    def due(self, least: int, now: int) -> tuple[list[tuple[int, int, int, int]], int]:
-        """Of the jobs with `least` GPUs or more those whose turns are over, as (GPUs, how many
-        sleep below, end of the turn, job), and when the next turn of the others ends."""
-        found, next_end = list[tuple[int, int, int, int]](), NEVER
-        below, seen = self.below, self.seen
-        for size in self._turns:
+    def due(self, least: int, now: int) -> tuple[list[int], int]:
+        """Of the jobs with `least` GPUs or more some whose turns are over: those with the fewest
+        GPUs, of these those with the fewest asleep below them, and of these those whose turns were
+        over first. And when the next turn of the others ends."""
+        found, next_end = list[int](), NEVER
+        for size in sorted(self._turns):
             if size < least:
                 continue
             turns = self._turns[size]
+            over = self._over.setdefault(size, [])
             for end in [end for end in turns if end <= now]:
-                self._over.setdefault(size, set()).update(turns.pop(end))
+                for job in turns.pop(end):
+                    insort(over, (end, job))
             next_end = min(next_end, min(turns, default=NEVER))
-            for job in self._over.get(size, ()):
-                _, devices, *_, ends = seen[job]
-                deepest = max([below.get(device, 0) for device in devices]) if below else 0
-                found.append((size, deepest, ends, job))
-        return found, next_end
+            if len(found) < TRIES:
+                ranked = over[:TRIES]
+                if self.below:
+                    ranked = nsmallest(TRIES, over, key=lambda turn: (self._deepest(turn[1]), turn))
+                found += [job for _, job in ranked]
+        return found[:TRIES], next_end
+
+    def _deepest(self, job: int) -> int:
+        """How many sleep below the job, on the device where these are most."""
+        return max([self.below.get(device, 0) for device in self.seen[job].devices], default=0)
 
 
 _NOBODY: Final[set[int]] = set()

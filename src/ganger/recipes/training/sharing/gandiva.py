@@ -219,7 +219,7 @@ class ByAffinity(Place):
 class _Served:
     """Which nodes serve jobs of which number of GPUs, as bits by the index of their cell."""
 
-    __slots__ = ("_alike", "_counts", "_delta", "_placed", "_used")
+    __slots__ = ("_alike", "_busy", "_counts", "_delta", "_placed", "_used")
 
     def __init__(self) -> None:
         self._delta = HoldingsDelta()
@@ -229,6 +229,8 @@ class _Served:
         self._alike: dict[int, defaultdict[int, int]] = {}
         self._used: dict[int, int] = {}
         """By node: of how many sizes jobs are there."""
+        self._busy: defaultdict[int, int] = defaultdict(int)
+        """The nodes of `_used`, as bits by the index of their cell."""
 
     def alike(self, size: int) -> Mapping[int, int]:
         """The nodes where jobs of as many GPUs are."""
@@ -236,10 +238,8 @@ class _Served:
 
     def unused(self, ledger: Ledger) -> Mapping[int, int]:
         """The nodes where nobody is."""
-        free = {cell.index: (1 << len(cell.nodes)) - 1 for cell in ledger.cells}
-        for node in self._used:
-            free[ledger.cell_of[node].index] ^= ledger.bit[node]
-        return free
+        every = {cell.index: (1 << len(cell.nodes)) - 1 for cell in ledger.cells}
+        return {index: nodes ^ self._busy[index] for index, nodes in every.items()}
 
     def look(self, view: View, ledger: Ledger) -> None:
         """Follow what has changed since the last look."""
@@ -257,9 +257,12 @@ class _Served:
             self._counts[size, slot.node] = before + jobs
             if before and before + jobs:
                 continue
-            alike[ledger.cell_of[slot.node].index] ^= ledger.bit[slot.node]
-            self._used[slot.node] = self._used.get(slot.node, 0) + jobs
+            cell, used = ledger.cell_of[slot.node].index, self._used.get(slot.node, 0)
+            alike[cell] ^= ledger.bit[slot.node]
+            self._used[slot.node] = used + jobs
             if not before + jobs:
                 del self._counts[size, slot.node]
             if not self._used[slot.node]:
                 del self._used[slot.node]
+            if not used or not used + jobs:
+                self._busy[cell] ^= ledger.bit[slot.node]
