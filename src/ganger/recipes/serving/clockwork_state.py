@@ -114,6 +114,9 @@ class Memory(Struct):
     """Models that requests wait for."""
     fresh: int = 0
     """Those among them which lanes that are idle may hold."""
+    left: int = 0
+    """Models of which requests wait that are late on a lane which looked, and not on all: until the
+    next time all lanes that are idle look at them."""
     freed: list[int] = []
     """Lanes that have become idle, and may hold others of them."""
     cold: dict[int, None] = {}
