@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ganger.core.serving.world import Known, Lane, Latencies, Store
+from ganger.core.serving.world import Known, Lane, Latencies, Store, World
 from ganger.recipes.registry import make_router
-from serving.rig import MS, Asked, Seen, lanes, model, placed, play, table
+from ganger.recipes.serving.clockwork import Clockwork
+from ganger.sim.requests.physics import Physics
+from ganger.sim.requests.plane import Plane
+from ganger.sim.requests.trouble import Change, drive
+from serving.rig import MS, Asked, Seen, columns, lanes, model, placed, play, table
 
 LATE = "it could not be answered in time"
 
@@ -37,6 +41,19 @@ def test_clockwork_knows_that_a_lane_which_was_free_long_ago_is_free_now() -> No
     seen = of_two_speeds(table(20), table(6), asked)
     assert seen.outcomes == ["answered", "answered", LATE]
     assert seen.ended == [36, 107, 201]
+
+
+def test_clockwork_refuses_what_waits_for_the_fast_lane_when_that_fails() -> None:
+    known = Known("m", {("slow", 1.0): table(20), ("fast", 1.0): table(6)})
+    world = World([known], [Lane(0, "slow", device=0), Lane(1, "fast", device=1)])
+    seen, asked = Seen(world), [Asked(0, 0, 6), Asked(1, 0, 12)]
+    plane = Plane(
+        world, Clockwork((1,), 25 * MS, 0), Physics([known]), iter([columns(asked)]), [seen]
+    )
+    drive(plane, [Change(4 * MS, 1, up=False)])
+    plane.finish()
+    assert seen.outcomes == ["its lane failed", LATE]
+    assert seen.ended == [4, 4]
 
 
 def test_clockwork_starts_what_is_in_time_behind_requests_that_it_leaves_to_another_lane() -> None:

@@ -68,7 +68,7 @@ class Clockwork:
             [None for _ in models],
             len(lanes) < len(world.lanes),
             order != sorted(order),
-            any(lane.ahead for lane in lanes),
+            len(spans) > 1 or any(lane.ahead for lane in lanes),
         )
         for lane in lanes:
             pool = pool_of[lane.number]
@@ -111,11 +111,7 @@ class Clockwork:
             if spans is None or last < latest or last < now:  # else it is in time on any lane
                 if model not in soonest:  # lanes do not change while requests come
                     soonest[model] = self._soonest(world, memory, model)
-                ends = -1
-                for free, takes in soonest[model]:
-                    end = (free if free > now else now) + takes
-                    if ends < 0 or end < ends:
-                        ends, alone = end, takes
+                ends, alone = min([(max(now, free) + took, took) for free, took in soonest[model]])
                 if due < ends:
                     world.refuse((row,), LATE, at=now)
                     continue
@@ -182,10 +178,8 @@ class Clockwork:
         memory: Memory = world.memory
         if world.now < memory.quiet and (not idle or idle[0].copies):
             return (Wait(memory.quiet, 1 << 30),)
-        memory.fresh |= memory.left
-        memory.left = 0
         orders = self._batches(world, memory, idle) if memory.some else []
-        memory.fresh = -1 if memory.ahead else 0
+        memory.fresh = -1 if memory.unlike else 0
         memory.freed.clear()
         if idle and idle[-1].copies:
             busy = idle[len(orders)].copies
@@ -302,10 +296,6 @@ class Clockwork:
             if lost:
                 world.refuse(memory.take(model, 0, lost), LATE)
                 late -= lost
-            if late:
-                memory.left |= 1 << model
-            if late == len(due):
-                return None
         best: Choice | None = None
         first = late
         for size in spans.sizes:
@@ -333,9 +323,8 @@ class Clockwork:
         some lane can."""
         waiting, free_at, now = memory.waiting[model], memory.free.__getitem__, world.now
         soonest = [
-            (spans, max(now, min(map(free_at, numbers))))
+            (spans, max(now, min(map(free_at, numbers), default=NEVER)))
             for spans, numbers in self._places(memory, model)
-            if numbers
         ]
         for at in range(late):
             due = waiting.due[at]
@@ -453,9 +442,8 @@ class Clockwork:
         if waited or (memory.loads and world.now - memory.looked >= LOOK):
             return ()
         idle = lane.running is None and not lane.down
-        some = memory.some
-        if idle and not memory.cold:
-            some &= memory.holds[pool] | memory.left
+        alone = idle and not memory.cold and not memory.unlike
+        some = memory.some & memory.holds[pool] if alone else memory.some
         return () if some else STAY
 
     def told(self, world: World, news: News) -> Sequence[Do]:
