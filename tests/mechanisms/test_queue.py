@@ -301,8 +301,8 @@ CROWDED = [
     with_cores("f", 0, 1, 0, 9), with_cores("w", 0, 60, 2, 1), with_cores("v", 0, 60, 1, 0),
     with_cores("h", 2, 30, 2, 5), with_cores("g", 2, 30, 1, 4),
 ]  # fmt: skip
-"""On four cores: `v` goes for those that `h` needs, and finds one when `g` has evicted `w`, which has
-two; the GPU of `v` was free all the time."""
+"""On four cores: `v` goes for those that `h` needs, and finds one when `g` has evicted `w`, which
+has two; the GPU of `v` was free all the time."""
 
 
 def test_who_was_evicted_and_finds_its_own_place_again_goes_on_and_can_be_evicted_later() -> None:
