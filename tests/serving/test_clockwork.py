@@ -1,4 +1,4 @@
-"""Clockwork on lanes that are not alike: what is late on one may be in time on another."""
+"""Clockwork on lanes that are not alike: what is late on one may be in time on another; ties."""
 
 from __future__ import annotations
 
@@ -91,3 +91,9 @@ def test_clockwork_loads_a_model_where_it_runs() -> None:
         stores=[Store(0, 20), Store(1, 20)],
     )
     assert [(each.lane, each.began) for each in seen.batches] == [(1, 3)]
+
+
+def test_of_models_that_are_as_urgent_clockwork_runs_the_first() -> None:
+    models = [model(name, table(5)) for name in "ab"]
+    seen = play(make_router("clockwork"), models, lanes(1), [Asked(0, 1, 30), Asked(0, 0, 30)])
+    assert [each.model for each in seen.batches] == [0, 1]
