@@ -291,18 +291,39 @@ def test_a_node_without_gpus_that_comes_back_is_used() -> None:
     assert play("fifo(walk=skip)", works, spec, outages=outages).ended("cpus") == 15
 
 
+def with_cores(name: str, at: float, lasts: float, cores: int, priority: int) -> Work:
+    """A job on one GPU."""
+    shape = Shape((Role(needs=Needs(cpus=1000 * cores)),))
+    return job(name, at, lasts, priority=priority, shape=shape)
+
+
+CROWDED = [
+    with_cores("f", 0, 1, 0, 9), with_cores("w", 0, 60, 2, 1), with_cores("v", 0, 60, 1, 0),
+    with_cores("h", 2, 30, 2, 5), with_cores("g", 2, 30, 1, 4),
+]  # fmt: skip
+"""On four cores: `v` goes for those that `h` needs, and finds one when `g` has evicted `w`, which
+has two; the GPU of `v` was free all the time."""
+
+
 def test_who_was_evicted_and_finds_its_own_place_again_goes_on_and_can_be_evicted_later() -> None:
-    """`v` goes for the cores that `h` needs, and finds one when `g` has evicted `w`, which has two;
-    its GPU was free all the time. One second later `x` takes its place."""
-
-    def work(name: str, at: float, lasts: float, cores: int, priority: int) -> Work:
-        shape = Shape((Role(needs=Needs(cpus=1000 * cores)),))
-        return job(name, at, lasts, priority=priority, shape=shape)
-
-    works = [work("f", 0, 1, 0, 9), work("w", 0, 60, 2, 1), work("v", 0, 60, 1, 0),
-             work("h", 2, 30, 2, 5), work("g", 2, 30, 1, 4), work("x", 3, 9, 1, 6)]  # fmt: skip
+    """One second after it was evicted and went on `x` takes its place."""
+    works = [*CROWDED, with_cores("x", 3, 9, 1, 6)]
     run = play("priority", works, cluster(1, 3, cpus=4000), validate=False)
     stops = [each for each in run.actions if each[1].startswith("stop")]
     assert stops == [(2, "stop w"), (3, "stop v")]
     assert [run.started(name) for name in "hgx"] == [2, 2, 3]
     assert [run.ended(name) for name in "vw"] == [69, 90]
+
+
+def test_nobody_waits_for_one_that_was_evicted_and_goes_on() -> None:
+    """What it was leaving for a moment it holds on to; so nothing is left that could be waited for,
+    and the pair waits for no more than it lacks."""
+    works = [*CROWDED, job("pair", 0, 5, size=2, priority=-1)]
+    run = play("priority", works, cluster(1, 3, cpus=4000), validate=False)
+    assert [each for each in run.actions if each[0] == 2] == [
+        (2, "stop w"),
+        (2, "start h on 0:0 after w"),
+        (2, "start g on 0:1 after w"),
+    ]
+    assert not run.kernel.ledger.leaving
+    assert run.started("pair") == 60

@@ -357,7 +357,8 @@ def test_a_gang_that_no_node_holds_is_spread_by_best_fit() -> None:
 
 
 def test_the_first_1_2_4_jobs_count_and_no_others() -> None:
-    """The third job is placed as of the first two. The fourth counts when it is placed itself."""
+    """The third job is placed as of the first two, also if all come at once. The fourth counts when
+    it is placed itself."""
     seen: dict[int, list[dict[TaskClass, int]]] = {}
 
     class Watching(LeastFragmentation):
@@ -365,11 +366,16 @@ def test_the_first_1_2_4_jobs_count_and_no_others() -> None:
             seen.setdefault(job, []).append(dict(self.known(view).classes))
             return super().find(view, ledger, job, *more)
 
+    def watched(works: list[Work]) -> list[dict[TaskClass, int]]:
+        seen.clear()
+        play(QueuePolicy("watching", place=Watching()), works, cluster(2, 2), until=10 * SECOND)
+        return [classes[0] for _, classes in sorted(seen.items())]
+
     works = [job("a", 0, 99), job("b", 1, 99), part("c", 100, at=2), part("d", 200, at=3)]
-    play(QueuePolicy("watching", place=Watching()), works, cluster(2, 2), until=10 * SECOND)
     four = {TaskClass(0, 1): 2, TaskClass(0, 1, 100): 1, TaskClass(0, 1, 200): 1}
     one, two = {TaskClass(0, 1): 1}, {TaskClass(0, 1): 2}
-    assert [classes[0] for _, classes in sorted(seen.items())] == [one, two, two, four]
+    assert watched(works) == [one, two, two, four]
+    assert watched([job("a", 0, 99), job("b", 0, 99), part("c", 100)]) == [two] * 3
 
 
 def test_the_books_of_a_search_do_not_pile_up() -> None:

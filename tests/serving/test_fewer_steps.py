@@ -31,10 +31,17 @@ from serving.rig import MS, Asked, Seen, columns, lanes, model, placed, table
 from serving.test_every_router import shown
 
 SIZES, LONGEST = (1, 2, 4), 25 * MS
+OF_BOTH = [
+    ("a", table(5, 7, 8, 12, p99=1.3), table(12, 14, 15, p99=1.8)),
+    ("b", table(9, 9.5, 11, p99=1.1), table(20, 22, 24)),
+    ("c", table(1, 2, p99=2), table(0.5, 9)),
+]
+"""Models on a type of device and on an old one."""
 MODELS: list[Known] = [
-    model("a", table(5, 7, 8, 12, p99=1.3), bytes_=40, load=3),
-    model("b", table(9, 9.5, 11, p99=1.1), bytes_=50, load=20),
-    model("c", table(1, 2, p99=2), bytes_=30, load=0.5),
+    *(
+        Known(name, {("gpu", 1.0): gpu, ("old", 1.0): old}, bytes_, round(load * MS))
+        for (name, gpu, old), bytes_, load in zip(OF_BOTH, (40, 50, 30), (3, 20, 0.5), strict=True)
+    ),
     model("d", table(3, 4, 5, 6), bytes_=30, load=2),
 ]
 
@@ -52,12 +59,20 @@ class Thorough(Clockwork):
 
 
 def served(
-    router: Clockwork, asked: Sequence[Asked], room: int, count: int, changes: Sequence[Change]
+    router: Clockwork,
+    asked: Sequence[Asked],
+    room: int,
+    types: Sequence[str],
+    changes: Sequence[Change],
 ) -> Seen:
-    """On devices with so much room each, which fail and come back."""
-    world = World(MODELS, placed(count), [Store(at, room) for at in range(count)])
+    """On devices of these types with so much room each, which fail and come back."""
+    count = len(types)
+    both = placed(count)
+    for lane in both:
+        lane.type = types[lane.device]
+    world = World(MODELS, both, [Store(at, room) for at in range(count)])
     seen = Seen(world)
-    plane = Plane(world, router, Physics(MODELS), iter([columns(asked)]), [seen])
+    plane = Plane(world, router, Physics(MODELS, noise=0), iter([columns(asked)]), [seen])
     drive(plane, changes)
     plane.finish()
     return seen
@@ -68,29 +83,33 @@ def served(
         st.tuples(
             st.integers(0, 120).map(lambda at: at / 2),
             st.integers(0, 3),
-            st.sampled_from([15.0, 30.0, 200.0]),
+            st.sampled_from([7.0, 15.0, 30.0, 200.0]),
+            st.sampled_from([1, 1, 1, 2]),
         ).map(lambda given: Asked(*given)),
         min_size=1,
         max_size=60,
     ),
     room=st.integers(50, 130),
-    count=st.integers(1, 4),
+    types=st.lists(st.sampled_from(["gpu", "old"]), max_size=3).map(lambda more: ["gpu", *more]),
     failures=st.lists(st.tuples(st.integers(0, 60), st.integers(0, 3)), max_size=3),
 )
 def test_clockwork_that_looks_at_what_is_new_finds_what_it_finds_when_it_looks_at_all(
-    asked: list[Asked], room: int, count: int, failures: list[tuple[int, int]]
+    asked: list[Asked], room: int, types: list[str], failures: list[tuple[int, int]]
 ) -> None:
-    """Also where models come and go, and devices with them."""
+    """Also where models come and go, and devices with them. What is answered is in time."""
+    asked = sorted(asked, key=lambda one: one.at)
     changes = [
-        Change(at * MS + later, device % count, up)
+        Change(at * MS + later, device % len(types), up)
         for at, device in failures
         for later, up in ((0, False), (9 * MS, True))
     ]
     changes.sort()
-    quick = served(Clockwork(SIZES, LONGEST, 0), asked, room, count, changes)
-    whole = served(Thorough(SIZES, LONGEST, 0), asked, room, count, changes)
+    quick = served(Clockwork(SIZES, LONGEST, 0), asked, room, types, changes)
+    whole = served(Thorough(SIZES, LONGEST, 0), asked, room, types, changes)
     assert shown(quick) == shown(whole)
     assert quick.loads == whole.loads
+    for one, outcome, ended in zip(asked, quick.outcomes, quick.ended, strict=True):
+        assert outcome != "answered" or ended <= one.at + one.within
 
 
 def test_a_lane_that_comes_back_takes_what_waited_before() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ganger.core.events import Accepted, Batch, Served
 from ganger.core.serving import verbs
-from ganger.core.serving.verbs import Retire
+from ganger.core.serving.verbs import News, Retire
 from ganger.core.serving.world import World
 from ganger.core.spec import Kind, Role, Shape
 from ganger.core.units import SECOND
@@ -104,6 +104,19 @@ def test_a_backend_that_went_away_is_set_up_again_before_it_is_used() -> None:
     assert len(before) <= 3
     assert at_once <= before
     assert len(then) > 7
+
+
+def test_a_backend_that_comes_back_while_it_is_set_up_is_warm() -> None:
+    world = World(MODELS, lanes(1))
+    router = make_router("swayam")
+    world.memory = router.begin(world)
+    world.memory.ready[0] = 500 * MS
+    world.now = 10 * MS
+    router.told(world, News(up=(0,)))
+    world.requests.add(columns([Asked(10)]))
+    router.arrive(world, range(1))
+    orders = router.next(world, world.lanes)
+    assert [order.lane for order in orders if isinstance(order, verbs.Batch)] == [0]
 
 
 def test_requests_that_would_be_late_are_dropped_unless_it_does_not_prune() -> None:

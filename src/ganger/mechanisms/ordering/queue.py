@@ -328,15 +328,18 @@ class _Pass:
 
     def _book(self, job: int, entry: Entry, placement: Placement, ledger: Ledger) -> None:
         draft, pending = self.draft, self.pending
-        draft.start(job, placement)
         pending.entry.pop(job, None)
-        if self.policy.inherits and pending.blocked.records and ledger.is_whole(draft.shape(job)):
-            cell = ledger.cell_of[placement[0].node]
-            pending.blocked.took(entry, cell, self.view.at.gpus[job])
         if self.evicted.get(job) == placement:
+            draft.restore(job, placement)
             self.kept.append(job)
-        elif self.policy.preempt:
-            self.index.starting[job] = entry
+        else:
+            draft.start(job, placement)
+            if self.policy.preempt:
+                self.index.starting[job] = entry
+            whole = self.policy.inherits and ledger.is_whole(draft.shape(job))
+            if whole and pending.blocked.records:
+                cell = ledger.cell_of[placement[0].node]
+                pending.blocked.took(entry, cell, self.view.at.gpus[job])
         if self.limits:
             tenant = self.view.at.tenant[job]
             self.used[tenant] = self.used.get(tenant, 0) + self.view.at.gpus[job]

@@ -294,10 +294,6 @@ class FinishTimeFairness:
         alone = isolated(fold(problem).shares if self.agnostic else problem.shares)
         return integrate_isolated(view, problem.ids, alone, notes)
 
-    def allocate(self, view: View, ids: Ids) -> Allocation:
-        """Without a past: as if all had just begun."""
-        return self.allocate_from(view, ids, self.remember(view, ids, Notes()))
-
     def allocate_from(self, view: View, ids: Ids, notes: Notes) -> Allocation:
         """Rows in order of job."""
         return divide(pose(view, ids), self.agnostic, lambda posed: _fairest(view, posed, notes))

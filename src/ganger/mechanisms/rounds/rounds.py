@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import numpy as np
@@ -41,6 +41,9 @@ from ganger.mechanisms.fairness.fair import Notes
 from ganger.mechanisms.placement.place import PACK, Placer
 from ganger.mechanisms.rounds.round_priority import rows_of, served
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
 _STOPPING = int(Phase.STOPPING)
 _ALL = 0.999
 """A part of the time that is as good as all of it."""
@@ -70,7 +73,7 @@ class Remembering(Protocol):
         ...
 
 
-def remembers(allocator: Any) -> TypeGuard[Remembering]:
+def remembers(allocator: Allocator | Remembering) -> TypeIs[Remembering]:
     """Whether it is one."""
     return hasattr(allocator, "remember")
 
@@ -117,7 +120,7 @@ class RoundPolicy:
     """
 
     name: str
-    allocator: Allocator
+    allocator: Allocator | Remembering
     every: int
     place: Placer = PACK
     fill: bool = True

@@ -68,7 +68,7 @@ class Clockwork:
             [None for _ in models],
             len(lanes) < len(world.lanes),
             order != sorted(order),
-            any(lane.ahead for lane in lanes),
+            len(spans) > 1 or any(lane.ahead for lane in lanes),
         )
         for lane in lanes:
             pool = pool_of[lane.number]
@@ -100,7 +100,7 @@ class Clockwork:
         )
         waiting_of, alike, latest = memory.waiting, memory.alike, memory.latest
         pools_of = memory.pools_of if memory.loads else None
-        soonest: dict[int, tuple[int, int]] = {}
+        soonest: dict[int, list[tuple[int, int]]] = {}
         for row in rows:
             at = row - base
             model, now = model_of[at], arrival[at]
@@ -111,8 +111,8 @@ class Clockwork:
             if spans is None or last < latest or last < now:  # else it is in time on any lane
                 if model not in soonest:  # lanes do not change while requests come
                     soonest[model] = self._soonest(world, memory, model)
-                free, alone = soonest[model]
-                if due < max(now, free) + alone:
+                ends, alone = min([(max(now, free) + took, took) for free, took in soonest[model]])
+                if due < ends:
                     world.refuse((row,), LATE, at=now)
                     continue
             waiting = waiting_of[model]
@@ -128,33 +128,31 @@ class Clockwork:
                 if not pools_of[model]:
                     memory.cold[model] = None
 
-    def _soonest(self, world: World, memory: Memory, model: int) -> tuple[int, int]:
-        """When a lane will be free for the model, and what it takes there alone, by the estimates;
-        the load comes first where it is resident nowhere."""
-        places = memory.places[model]
-        if places is None:
-            places = memory.places[model] = self._places(memory, model)
-            if len(places) == 1 and places[0][1]:
-                memory.alike[model] = places[0][0]
-        free_at = memory.free.__getitem__
+    def _soonest(self, world: World, memory: Memory, model: int) -> list[tuple[int, int]]:
+        """By what it takes alone on lanes that may run the model: when the first of them will be
+        free, and what it takes, by the estimates; the load comes first where it is resident
+        nowhere."""
+        places, free_at = self._places(memory, model), memory.free.__getitem__
         if places:
-            return min(
-                [
-                    (min(map(free_at, numbers), default=NEVER), spans.every[1])
-                    for spans, numbers in places
-                ],
-                key=sum,
-            )
+            return [
+                (min(map(free_at, numbers), default=NEVER), spans.every[1])
+                for spans, numbers in places
+            ]
         known = world.models[model]
-        return 0, known.load + min(each.p99[1] for each in known.latencies.values())
+        return [(0, known.load + min(each.p99[1] for each in known.latencies.values()))]
 
     def _places(self, memory: Memory, model: int) -> list[tuple[Spans, list[int]]]:
         """The lanes that may run a model, by what batches take there."""
-        found: dict[int, tuple[Spans, list[int]]] = {}
-        for pool in memory.pools_of[model]:
-            spans = memory.spans[pool][model]
-            found.setdefault(id(spans), (spans, []))[1].extend(memory.lanes_of[pool])
-        return list(found.values())
+        places = memory.places[model]
+        if places is None:
+            found: dict[int, tuple[Spans, list[int]]] = {}
+            for pool in memory.pools_of[model]:
+                spans = memory.spans[pool][model]
+                found.setdefault(id(spans), (spans, []))[1].extend(memory.lanes_of[pool])
+            places = memory.places[model] = list(found.values())
+            if len(places) == 1 and places[0][1]:
+                memory.alike[model] = places[0][0]
+        return places
 
     def _spans(self, world: World, kind: tuple[str, float]) -> dict[int, Spans]:
         """What batches take on a share of a type, by model; of those of several, no long ones are
@@ -181,7 +179,7 @@ class Clockwork:
         if world.now < memory.quiet and (not idle or idle[0].copies):
             return (Wait(memory.quiet, 1 << 30),)
         orders = self._batches(world, memory, idle) if memory.some else []
-        memory.fresh = -1 if memory.ahead else 0
+        memory.fresh = -1 if memory.unlike else 0
         memory.freed.clear()
         if idle and idle[-1].copies:
             busy = idle[len(orders)].copies
@@ -278,7 +276,8 @@ class Clockwork:
         self, world: World, memory: Memory, model: int, spans: Spans, starts: int
     ) -> Choice | None:
         """The most urgent size of a model, then the largest that still keeps its deadlines. Refuses
-        the first requests that could not be in time even alone; None if no others wait."""
+        the first requests that no lane could answer in time even alone, and leaves those that this
+        one could not to the others; None if no others wait."""
         waiting = memory.waiting[model]
         due, single = waiting.due, world.requests.each_one_item
         if single:
@@ -293,11 +292,12 @@ class Clockwork:
         ):
             late += 1
         if late:
-            world.refuse(memory.take(model, 0, late), LATE)
-            if not due:
-                return None
+            lost = self._lost(world, memory, model, late)
+            if lost:
+                world.refuse(memory.take(model, 0, lost), LATE)
+                late -= lost
         best: Choice | None = None
-        first = 0
+        first = late
         for size in spans.sizes:
             if size > len(due):
                 break
@@ -318,6 +318,21 @@ class Clockwork:
                 best = (best[0], model, first, size)
         return best
 
+    def _lost(self, world: World, memory: Memory, model: int, late: int) -> int:
+        """How many of the first `late` requests no lane could answer in time, as far as to one that
+        some lane can."""
+        waiting, free_at, now = memory.waiting[model], memory.free.__getitem__, world.now
+        soonest = [
+            (spans, max(now, min(map(free_at, numbers), default=NEVER)))
+            for spans, numbers in self._places(memory, model)
+        ]
+        for at in range(late):
+            due = waiting.due[at]
+            for spans, starts in soonest:
+                if due >= starts + self._takes(world, waiting, spans, at, 1):
+                    return at
+        return late
+
     def _takes(self, world: World, waiting: Waiting, spans: Spans, first: int, size: int) -> int:
         """What a batch of `size` requests from position `first` would take; for ever, if their
         inputs are more than were measured."""
@@ -334,12 +349,13 @@ class Clockwork:
         wanted = unserved(memory)
         orders: list[Do] = []
         for lane in copying:
-            store = world.stores[lane.store]
+            store, pool = world.stores[lane.store], memory.pool_of[lane.number]
+            runs = memory.spans[pool]
             model = next(
                 (
                     model
                     for model in wanted
-                    if model not in store.resident and model not in store.loading
+                    if model in runs and model not in store.resident and model not in store.loading
                 ),
                 -1,
             )
@@ -349,7 +365,6 @@ class Clockwork:
             if evicted is not None:
                 wanted.remove(model)
                 memory.cold.pop(model, None)
-                pool = memory.pool_of[lane.number]
                 orders += [self._evict(memory, pool, store, each) for each in evicted]
                 orders.append(Load(lane.number, model))
         return orders
@@ -427,7 +442,8 @@ class Clockwork:
         if waited or (memory.loads and world.now - memory.looked >= LOOK):
             return ()
         idle = lane.running is None and not lane.down
-        some = memory.some & memory.holds[pool] if idle and not memory.cold else memory.some
+        alone = idle and not memory.cold and not memory.unlike
+        some = memory.some & memory.holds[pool] if alone else memory.some
         return () if some else STAY
 
     def told(self, world: World, news: News) -> Sequence[Do]:

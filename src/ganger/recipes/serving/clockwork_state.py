@@ -108,8 +108,9 @@ class Memory(Struct):
     """Whether there are lanes that copy."""
     mixed: bool
     """Whether lanes of a pool have others between them."""
-    ahead: bool
-    """Whether there are lanes that ask while they are busy."""
+    unlike: bool
+    """Whether what is late on a lane that is asked for may be in time on another, so that all are
+    looked at each time: lanes are of several types, or some ask while they are busy."""
     some: int = 0
     """Models that requests wait for."""
     fresh: int = 0

@@ -57,10 +57,6 @@ class CentredProgramme:
             return Notes()
         return FinishTimeFairness(self.agnostic).remember(view, ids, notes)
 
-    def allocate(self, view: View, ids: Ids) -> Allocation:
-        """Without a past."""
-        return self.allocate_from(view, ids, self.remember(view, ids, Notes()))
-
     def allocate_from(self, view: View, ids: Ids, notes: Notes) -> Allocation:
         """Rows in order of job."""
         problem = pose(view, ids)

@@ -17,7 +17,7 @@ from ganger.mechanisms.rounds.objectives import (
 )
 from ganger.mechanisms.rounds.program import FinishTimeFairness, FirstFit, Programme
 from ganger.mechanisms.rounds.program import Objective as Solve
-from ganger.mechanisms.rounds.rounds import Allocator, RoundPolicy
+from ganger.mechanisms.rounds.rounds import Allocator, Remembering, RoundPolicy
 from ganger.recipes.registry import Count, Duration, Paper, Period, recipe
 from ganger.recipes.training.fairness.recipes import GAVEL
 from ganger.recipes.training.gavel.interior_point import Centred, CentredProgramme
@@ -109,7 +109,7 @@ def gavel(
     those of `simulator_rounds.Ways`, beside this file; `compatible` sets `shuffled` and `left_over`
     only where the objective has them.
     """
-    allocator: Allocator = FinishTimeFairness(agnostic)
+    allocator: Allocator | Remembering = FinishTimeFairness(agnostic)
     fifo = objective is Objective.FIFO
     if fifo and (in_order or compatible):
         allocator = StandingTypes() if agnostic else FirstFit()
@@ -143,7 +143,7 @@ def gavel(
     return RoundPolicy("gavel", allocator, every, fill=fill)
 
 
-def _in_pairs(objective: Objective) -> Allocator:
+def _in_pairs(objective: Objective) -> Allocator | Remembering:
     """The objective for jobs that may share GPUs."""
     if objective is Objective.ISOLATED:
         raise BadInput("isolated jobs share no GPU", where="gavel", mend="leave space_sharing out")

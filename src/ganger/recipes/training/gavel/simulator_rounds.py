@@ -38,7 +38,7 @@ from ganger.mechanisms.common.reconcile import STAYS, cells_of, competitors
 from ganger.mechanisms.fairness.fair import Notes
 from ganger.mechanisms.placement.place import PACK, Placer
 from ganger.mechanisms.rounds.program import allowed_on
-from ganger.mechanisms.rounds.rounds import Allocator, remembers
+from ganger.mechanisms.rounds.rounds import Allocator, Remembering, remembers
 from ganger.recipes.training.gavel.simulator_pace import Pace
 
 _DECLARED, _RUNNING, _SUSPENDED = int(Phase.DECLARED), int(Phase.RUNNING), int(Phase.SUSPENDED)
@@ -125,7 +125,7 @@ class BarrierRounds:
     """Time-shares an allocation in rounds of `every` microseconds, in the given `ways`."""
 
     name: str
-    allocator: Allocator
+    allocator: Allocator | Remembering
     every: int
     ways: Ways
     place: Placer = PACK

@@ -37,10 +37,6 @@ class StandingTypes:
         columns = np.concatenate([kinds, np.zeros(2 * len(jobs))])
         return Notes(jobs, columns.astype("<f8").tobytes(), draws.count)
 
-    def allocate(self, view: View, ids: Ids) -> Allocation:
-        """Without a past."""
-        return self.allocate_from(view, ids, self.remember(view, ids, Notes()))
-
     def allocate_from(self, view: View, ids: Ids, notes: Notes) -> Allocation:
         """Rows in order of job."""
         names, allocation = sorted(pose(view, ids).types, key=str.lower), Allocation()

@@ -143,7 +143,7 @@ class LeastFragmentation(Place):
         if not self.workload:
             jobs = view.jobs
             seen = int(np.count_nonzero(jobs.phase[: jobs.n] != _DECLARED))
-            seen = 1 << max(seen.bit_length() - 1, 0)
+            seen = 1 << seen.bit_length() - 1
         key = self.workload, self.covers, seen
         if known.key != key:
             known.key, known.classes = key, covering(self._classes(view, seen), self.covers)
