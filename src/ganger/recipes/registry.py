@@ -213,6 +213,7 @@ PLANES: dict[str, dict[str, str]] = {
         ),
         "tune.median": "ganger.recipes.tuning.median",
         "tune.pbt": "ganger.recipes.tuning.population",
+        "hypersched": "ganger.recipes.tuning.hypersched",
     },
     "requests": {
         **dict.fromkeys(

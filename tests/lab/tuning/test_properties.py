@@ -174,6 +174,7 @@ RECIPES = (
     "tune.asha(variant=promote)",
     "tune.median(least=1)",
     "tune.pbt(every=2,trials=3)",
+    "hypersched(eta=2,most=3)",
 )
 
 

@@ -25,6 +25,7 @@ RECIPES = (
     "tune.asha(epochs=9,variant=promote)",
     "tune.median(least=2)",
     "tune.pbt(epochs=9,every=2,trials=5)",
+    "hypersched(epochs=9,eta=2)",
 )
 SPACE = {"x": {"low": 0.0, "high": 1.0}}
 
