@@ -114,6 +114,9 @@ OURS: dict[str, str] = {
     "hierarchical": "inside=fairness, agnostic=false, fill=true",
     "hived": "cells=",
     "horus": "limit=1.0, exceed=true, distance=0.1, shortest=false, share=2, skip=false",
+    "hermes": "trials=27, window=1.0, epochs=81.0, mode=min, gpus=1",
+    "hyperdrive": "trials=100, target=none, kill=none, every=5.0, epochs=100.0, deadline=none,"
+    " mode=min, gpus=1",
     "hypersched": "trials=100, deadline=none, most=8, dealing=uniform, mode=min, gpus=1",
     "kubeshare": "limit=1.0, walk=skip",
     "las": "attained=service, quantum=10m 00s, walk=skip",

@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from ganger.core.plan import AskAt, Plan, Spawn
+from ganger.core.plan import AskAt, Placement, Plan, Spawn
 from ganger.core.spec import JobSpec
 from ganger.core.state.facts import Curve
 from ganger.core.state.jobs import Phase
@@ -117,6 +117,8 @@ class Race:
         self.asked = memory.asked
         self.goals = dict(memory.goals)
         self.rungs, self.gone = list(memory.rungs), list(memory.gone)
+        self.aside: dict[int, Placement | None] = {}
+        """What trials held that are set aside now."""
         self.copies: list[tuple[int, float]] = []
         """The trials, and after how many epochs, of which copies take the place of others."""
         self.asking = 0
@@ -144,6 +146,14 @@ class Race:
         """The trials in the race that compute, and go on doing so, ascending."""
         phase, holds = self.view.at.phase, self.view.draft.holds
         return [job for job in sorted(self.goals) if phase[job] == _RUNNING and holds(job)]
+
+    def end(self) -> None:
+        """The search has found what it looked for: all trials end, and none begins."""
+        for job in self.view.active.tolist():
+            if self.view.at.within[job] == self.view.within and self.view.draft.holds(job):
+                self.view.draft.retire(job)
+        self.goals.clear()
+        self.closed = True
 
     def is_over(self, job: int) -> bool:
         """Whether the trial has ended."""
@@ -274,7 +284,7 @@ class Racing:
             return
         goal = goals.get(job)
         if goal is None:
-            if phase != _PENDING or race.seen(job):
+            if phase != _PENDING or race.seen(job) or race.closed:
                 return
             goal = goals[job] = self.judge.begins
             view.draft.act(AskAt(job, goal))
@@ -297,10 +307,11 @@ class Racing:
             goal = verdict
         ends = curve.final or broke(curve)
         if verdict is Leaves.OVER or ends:
-            del race.goals[job]
-            draft.retire(job)
+            if race.goals.pop(job, None) is not None:
+                draft.retire(job)
         elif verdict is Leaves.ASIDE:
             del race.goals[job]
+            race.aside[job] = draft.holds(job)
             draft.pause(job)
         elif goal != before:
             race.goals[job] = goal
@@ -313,7 +324,7 @@ class Racing:
             view.draft.act(Spawn(search, self._trial(view, search, known), 1, copied))
         room = self._free(race, search) // self.gpus
         free = room - view.spawning.get(search, 0) - len(race.copies)
-        if self.dealer is not None and (race.closed or self.dealer.closes(race)):
+        if race.closed or (self.dealer is not None and self.dealer.closes(race)):
             race.closed, race.asked, free = True, self.trials, 0
         free -= self._resume(race, free, known)
         new = max(min(free, self.trials - race.asked), 0)
@@ -334,7 +345,10 @@ class Racing:
             job, goal = chosen
             race.goals[job] = goal
             view.draft.act(AskAt(job, goal))
-            if may_start(view, job):
+            held = race.aside.get(job)
+            if held is not None:  # set aside just now
+                view.draft.restore(job, held)
+            elif may_start(view, job):
                 known.line.add(job)
             resumed += 1
         return resumed
