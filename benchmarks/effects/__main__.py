@@ -29,6 +29,7 @@ from effects import (
     serving_memory,
     serving_nexus,
     sharing,
+    tuning,
 )
 from effects.common import EFFECTS, SEEDS, Effect
 
@@ -44,6 +45,7 @@ FAMILIES = (
     serving_lanes,
     serving_memory,
     serving_nexus,
+    tuning,
 )
 HEAD = """# Published effects, in shape
 

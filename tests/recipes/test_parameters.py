@@ -55,6 +55,7 @@ STATED: dict[str, str] = {
     "gavel": "every=6m 00s",
     "helios-ces": "buffer=5, hold=12, every=10m 00s",
     "hierarchical": "every=6m 00s",
+    "hypersched": "eta=4, first=1.0, epochs=100.0, again=true, ends=true",
     "lucid": "limit=3m 20s",
     "max-min": "every=6m 00s",
     "muri-l": "group=4",
@@ -113,6 +114,10 @@ OURS: dict[str, str] = {
     "hierarchical": "inside=fairness, agnostic=false, fill=true",
     "hived": "cells=",
     "horus": "limit=1.0, exceed=true, distance=0.1, shortest=false, share=2, skip=false",
+    "hermes": "trials=27, window=1.0, epochs=81.0, mode=min, gpus=1",
+    "hyperdrive": "trials=100, target=none, kill=none, every=5.0, epochs=100.0, deadline=none,"
+    " mode=min, gpus=1",
+    "hypersched": "trials=100, deadline=none, most=8, dealing=uniform, mode=min, gpus=1",
     "kubeshare": "limit=1.0, walk=skip",
     "las": "attained=service, quantum=10m 00s, walk=skip",
     "lucid": "partition=0.05, busy=0.8",
@@ -271,9 +276,14 @@ def test_no_duration_keeps_a_run_from_ending_in_practice(name: str, key: str) ->
     """Jobs of hours: a dozen steps a second at most with the least duration that is stated, and
     with a microsecond where that is accepted."""
     least = registry.find(name).values()[key]["least"]
+    tunes = registry.find(name).plane == "tuning"
     for value in (f"{least:g}s", "1us"):
         with suppress(BadInput):
-            run = play(f"{name}({key}={value})", HOURS, cluster(1, 4), until=120 * SECOND)
+            policy: Policy = registry.make(f"{name}({key}={value})")
+            if tunes:
+                policy = TwoLevel(registry.make("fifo"), policy)
+            works = HOURS + OTHERS if tunes else HOURS
+            run = play(policy, works, cluster(1, 4), until=120 * SECOND)
             assert run.kernel.revision < 12 * 120, value
 
 

@@ -214,6 +214,9 @@ PLANES: dict[str, dict[str, str]] = {
         ),
         "tune.median": "ganger.recipes.tuning.median",
         "tune.pbt": "ganger.recipes.tuning.population",
+        "hypersched": "ganger.recipes.tuning.hypersched",
+        "hyperdrive": "ganger.recipes.tuning.hyperdrive",
+        "hermes": "ganger.recipes.tuning.hermes",
     },
     "requests": {
         **dict.fromkeys(

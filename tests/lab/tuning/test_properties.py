@@ -90,15 +90,16 @@ def check_promotions(found: Searched, least: int = 0) -> None:
     gone: list[set[int]] = [set(), set()]
     at_rung: dict[int, int] = {}
     for step in found.steps:
+        stays = list[int]()
         for trial, epoch, value in step.reports:
             rung = at_rung.get(trial, 0)
-            if rung == 0 and trial in came[0]:  # the last to come may go on without a pause
-                at_rung[trial] = rung = 1
-                gone[0].add(trial)
             if rung < 2 and (value is None or epoch >= (1.0, 3.0)[rung]):
                 came[rung][trial] = math.inf if value is None else value
-        for what, trial in step.actions:
-            if what != "start" or trial not in came[at_rung.get(trial, 0)]:
+                stays.append(trial)
+        leave = {trial for what, trial in step.actions if what != "ask"}
+        starts = [trial for what, trial in step.actions if what == "start"]
+        for trial in [*starts, *(trial for trial in stays if trial not in leave)]:
+            if trial not in came[at_rung.get(trial, 0)]:
                 continue
             rung = at_rung.get(trial, 0)
             ranked = sorted((bad, job) for job, bad in came[rung].items())
@@ -174,6 +175,9 @@ RECIPES = (
     "tune.asha(variant=promote)",
     "tune.median(least=1)",
     "tune.pbt(every=2,trials=3)",
+    "hypersched(eta=2,most=3)",
+    "hyperdrive(every=1,target=0.2)",
+    "hermes",
 )
 
 

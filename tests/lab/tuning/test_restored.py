@@ -25,6 +25,9 @@ RECIPES = (
     "tune.asha(epochs=9,variant=promote)",
     "tune.median(least=2)",
     "tune.pbt(epochs=9,every=2,trials=5)",
+    "hypersched(epochs=9,eta=2)",
+    "hyperdrive(epochs=9,every=2,target=0.2)",
+    "hermes(epochs=9)",
 )
 SPACE = {"x": {"low": 0.0, "high": 1.0}}
 

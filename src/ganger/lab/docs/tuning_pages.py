@@ -23,6 +23,9 @@ PLAYED: Final = {
     "tune.pbt": "tune.pbt(trials=6,every=3,part=0.34)",
     "tune.grid": "tune.grid(trials=9)",
     "tune.random": "tune.random(trials=9)",
+    "hermes": "hermes(trials=9)",
+    "hyperdrive": "hyperdrive(target=0.21,every=2)",
+    "hypersched": "hypersched(deadline=6m,most=3)",
 }
 """What stands for a recipe whose defaults show little here."""
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from ganger.core.errors import BadInput
+from ganger.core.units import NEVER
 from ganger.lab.simulating.policies import load_policy
 from ganger.mechanisms.common.two_level import Search, searches
 from ganger.mechanisms.tuning.trials import Mode
@@ -89,9 +90,13 @@ def chosen(recipe: str, experiment: Experiment) -> Chosen:
             where="recipe",
             mend="see `ganger recipes --plane tuning`",
         )
-    said = {"mode": Mode(document.mode), "gpus": document.resources.gpus}
+    said: dict[str, Any] = {"mode": Mode(document.mode), "gpus": document.resources.gpus}
+    if document.resources.most:
+        said["most"] = document.resources.most
+    if experiment.deadline < NEVER:
+        said["deadline"] = experiment.deadline
     for name, value in said.items():
-        if arguments.setdefault(name, value) != value:
+        if name in named.parameters and arguments.setdefault(name, value) != value:
             raise BadInput(
                 "the experiment says otherwise",
                 where=f"{named.name}({name})",

@@ -11,7 +11,8 @@ import numpy as np
 
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.kernel import Kernel
-from ganger.core.protocols import Journal
+from ganger.core.profiles import Profile, Profiles
+from ganger.core.protocols import Ignorant, Journal
 from ganger.core.spec import ClusterSpec, JobSpec, Kind, NodeSpec, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared, declare
@@ -40,6 +41,17 @@ class Place:
     cluster: ClusterSpec
     costs: Costs = field(default_factory=Costs)
     validate: bool = False
+
+
+class Told(Ignorant):
+    """Knows how fast trials are on more GPUs, as the experiment says, and nothing else."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+
+    def profile(self, model: str) -> Profile:
+        """The same for every configuration."""
+        return self._profile
 
 
 def own_cluster(experiment: Experiment) -> ClusterSpec:
@@ -83,16 +95,19 @@ def run_experiment(
     if configurations.searcher is not None:
         sign = 1.0 if document.mode == "min" else -1.0
         reports.heard = lambda job, epoch, value: configurations.tell(job, epoch, sign * value)
+    scaling = tuple(document.resources.scaling)
+    profiles = Profiles(default=Profile(scaling=scaling)) if scaling else Profiles()
     kernel = Kernel(
         nodes,
         search,
         TwoLevel(registry.make("fifo"), policy),
+        oracle=Told(profiles.default),
         seed=seed,
         validate=place.validate,
     )
     if journal is not None:
         kernel.journal = journal(kernel)
-    physics = Physics(nodes, costs=place.costs)
+    physics = Physics(nodes, profiles, place.costs)
     engine = Simulator(search, np.array([NEVER]), physics, evaluations=reports)
     engine.searcher = FromDraws(configurations, reports, search.n)
     started = time.process_time()

@@ -13,10 +13,9 @@ from ganger.core.protocols import revived
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.common.two_level import Search
+from ganger.mechanisms.tuning.trials import NEXT_REPORT
 
 HOUR: Final = 3600 * SECOND
-_LEAST: Final = 1e-9
-"""Epochs: a trial is asked at its next report."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +145,7 @@ class Limited:
         each = unused / max(len(jobs) + view.spawning.get(view.within, 0), 1)
         for job in sorted(jobs):
             past = trained.get(job, 0.0)
-            latest = past + max(each, _LEAST)
+            latest = past + max(each, NEXT_REPORT)
             if drawn.get(job, asks[job]) > latest:
                 view.draft.act(AskAt(job, floor(latest) if floor(latest) > past else latest))
 

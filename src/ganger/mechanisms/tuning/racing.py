@@ -14,12 +14,13 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
-from ganger.core.plan import AskAt, Plan, Spawn
+from ganger.core.plan import AskAt, Placement, Plan, Spawn
 from ganger.core.spec import JobSpec
 from ganger.core.state.facts import Curve
 from ganger.core.state.jobs import Phase
 from ganger.core.view import View
 from ganger.mechanisms.placement.place import PACK, Placer
+from ganger.mechanisms.tuning.timing import Timing
 from ganger.mechanisms.tuning.trials import (
     CHANGES,
     Line,
@@ -27,6 +28,7 @@ from ganger.mechanisms.tuning.trials import (
     badness,
     broke,
     may_start,
+    resize,
     search_of,
     trial_of,
     why_waiting,
@@ -59,6 +61,13 @@ class RacingMemory(msgspec.Struct, frozen=True):
     gone: tuple[frozenset[int], ...] = ()
     asking: int = 0
     """Trials that were asked for just now."""
+    scores: dict[int, float] = {}
+    """By trial what its judge thought of it last; those set aside in the order in which they
+    were."""
+    timing: Timing = Timing()
+    """If sizes change: when trials began, and how long that takes."""
+    closed: bool = False
+    """Whether no trial begins any more, and none goes on that was set aside."""
 
 
 class _Order:
@@ -108,14 +117,43 @@ class Race:
         self.asked = memory.asked
         self.goals = dict(memory.goals)
         self.rungs, self.gone = list(memory.rungs), list(memory.gone)
+        self.aside: dict[int, Placement | None] = {}
+        """What trials held that are set aside now."""
         self.copies: list[tuple[int, float]] = []
         """The trials, and after how many epochs, of which copies take the place of others."""
         self.asking = 0
+        self.scores, self.timing = dict(memory.scores), memory.timing
+        self.closed = memory.closed
 
     def remembered(self) -> RacingMemory:
         """What is to be remembered."""
-        rungs, gone = tuple(self.rungs), tuple(self.gone)
-        return RacingMemory(self.asked, self.goals, rungs, gone, self.asking)
+        return RacingMemory(
+            self.asked,
+            self.goals,
+            tuple(self.rungs),
+            tuple(self.gone),
+            self.asking,
+            self.scores,
+            self.timing,
+            self.closed,
+        )
+
+    def seen(self, job: int) -> bool:
+        """Whether the trial has been judged."""
+        return job in self.scores or bool(self.rungs and job in self.rungs[0])
+
+    def runs(self) -> list[int]:
+        """The trials in the race that compute, and go on doing so, ascending."""
+        phase, holds = self.view.at.phase, self.view.draft.holds
+        return [job for job in sorted(self.goals) if phase[job] == _RUNNING and holds(job)]
+
+    def end(self) -> None:
+        """The search has found what it looked for: all trials end, and none begins."""
+        for job in self.view.active.tolist():
+            if self.view.at.within[job] == self.view.within and self.view.draft.holds(job):
+                self.view.draft.retire(job)
+        self.goals.clear()
+        self.closed = True
 
     def is_over(self, job: int) -> bool:
         """Whether the trial has ended."""
@@ -184,11 +222,26 @@ class Judge(Protocol):
         None: rather a new trial."""
 
 
+class Dealer(Protocol):
+    """Says how many GPUs each trial has, where trials may have more than they ask for."""
+
+    @property
+    def most(self) -> int:
+        """The most GPUs that a trial has."""
+
+    def closes(self, race: Race) -> bool:
+        """Whether from now on no trial begins, and none that was set aside goes on."""
+
+    def widths(self, race: Race, free: int) -> list[tuple[int, int]]:
+        """Trials that get more of the `free` GPUs, and how many they have then."""
+
+
 @dataclass(frozen=True)
 class Racing:
     """As many trials run as the grant has room for, each on `gpus` GPUs. Where there is room for
     one more, one that was set aside goes on if `judge` says so; else a new one is asked for, until
-    there have been `trials`."""
+    there have been `trials`. What is left then goes to those that `dealer` says, if there is
+    one."""
 
     name: str
     judge: Judge
@@ -198,6 +251,7 @@ class Racing:
     searcher: str = ""
     """The searcher that belongs to the recipe, if one does."""
     place: Placer = PACK
+    dealer: Dealer | None = None
     orders = (Spawn,)
 
     def decide(self, view: View, memory: RacingMemory | None) -> tuple[Plan, RacingMemory]:
@@ -211,6 +265,8 @@ class Racing:
             race.asked = len(race.goals)
         self._fill(race, search, known)
         all_run = known.line.start(view, self.place, race.goals.__contains__)
+        if self.dealer is not None:
+            self._deal(race, self.dealer, self._free(race, search))
         reasons = [] if all_run else [why_waiting("Racing")]
         return view.draft.plan(reasons, until=CHANGES), race.remembered()
 
@@ -228,7 +284,7 @@ class Racing:
             return
         goal = goals.get(job)
         if goal is None:
-            if phase != _PENDING or (race.rungs and job in race.rungs[0]):
+            if phase != _PENDING or race.seen(job) or race.closed:
                 return
             goal = goals[job] = self.judge.begins
             view.draft.act(AskAt(job, goal))
@@ -251,10 +307,11 @@ class Racing:
             goal = verdict
         ends = curve.final or broke(curve)
         if verdict is Leaves.OVER or ends:
-            del race.goals[job]
-            draft.retire(job)
+            if race.goals.pop(job, None) is not None:
+                draft.retire(job)
         elif verdict is Leaves.ASIDE:
             del race.goals[job]
+            race.aside[job] = draft.holds(job)
             draft.pause(job)
         elif goal != before:
             race.goals[job] = goal
@@ -265,28 +322,67 @@ class Racing:
         view = race.view
         for copied in race.copies:
             view.draft.act(Spawn(search, self._trial(view, search, known), 1, copied))
-        room = view.at.size[search] // self.gpus
-        free = room - len(race.goals) - view.spawning.get(search, 0) - len(race.copies)
-        while free > 0:
+        room = self._free(race, search) // self.gpus
+        free = room - view.spawning.get(search, 0) - len(race.copies)
+        if race.closed or (self.dealer is not None and self.dealer.closes(race)):
+            race.closed, race.asked, free = True, self.trials, 0
+        free -= self._resume(race, free, known)
+        new = max(min(free, self.trials - race.asked), 0)
+        race.asking = new + len(race.copies)
+        if new:
+            race.asked += new
+            view.draft.act(Spawn(search, self._trial(view, search, known), new))
+            if new < free:  # what goes on rather than wait for a new one that does not come
+                self._resume(race, free - new, known)
+
+    def _resume(self, race: Race, free: int, known: Known) -> int:
+        """Let trials go on that were set aside, while `free` are left; how many do."""
+        view, resumed = race.view, 0
+        while resumed < free:
             chosen = self.judge.resumes(race)
             if chosen is None:
                 break
             job, goal = chosen
             race.goals[job] = goal
             view.draft.act(AskAt(job, goal))
-            if may_start(view, job):
+            held = race.aside.get(job)
+            if held is not None:  # set aside just now
+                view.draft.restore(job, held)
+            elif may_start(view, job):
                 known.line.add(job)
-            free -= 1
-        new = max(min(free, self.trials - race.asked), 0)
-        race.asking = new + len(race.copies)
-        if new:
-            race.asked += new
-            view.draft.act(Spawn(search, self._trial(view, search, known), new))
+            resumed += 1
+        return resumed
+
+    def _free(self, race: Race, search: int) -> int:
+        """The GPUs of the grant that no trial in the race has, or will start on."""
+        at, draft = race.view.at, race.view.draft
+        free: int = at.size[search]
+        if self.dealer is None:
+            return free - self.gpus * len(race.goals)
+        for job in race.goals:
+            held = draft.holds(job)
+            free -= self.gpus if held is None else sum(s.devices.bit_count() for s in held)
+        return free
+
+    def _deal(self, race: Race, dealer: Dealer, free: int) -> None:
+        """Hand out what is left, and remember who begins now."""
+        view = race.view
+        begin = [
+            job
+            for job in race.goals
+            if view.at.phase[job] != _RUNNING and view.draft.holds(job) is not None
+        ]
+        race.timing = race.timing.among(race.goals).ordered(begin, view.now)
+        free -= self.gpus * view.spawning.get(view.within, 0) + self.gpus * race.asking
+        if free > 0:
+            grown = [each for each in dealer.widths(race, free) if resize(view, *each, self.place)]
+            race.timing = race.timing.ordered([job for job, _ in grown], view.now, anew=True)
 
     def _trial(self, view: View, search: int, known: Known) -> JobSpec:
         """What is asked for."""
         if known.trial is None:
-            known.trial = trial_of(view, search, self.gpus)
+            most = self.dealer.most if self.dealer is not None else 0
+            known.trial = trial_of(view, search, self.gpus, most)
         return known.trial
 
 

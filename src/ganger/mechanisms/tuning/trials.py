@@ -15,10 +15,13 @@ from ganger.core.spec import JobSpec, Kind, Role, Shape
 from ganger.core.state.facts import Curve
 from ganger.core.state.jobs import Phase
 from ganger.core.view import View
+from ganger.mechanisms.common.reconcile import Want, placed
 from ganger.mechanisms.placement.place import Placer
 
 CHANGES: Final = CAPACITY_FREED | COMMANDED | EVALUATED | QUEUED
 """What a recipe for trials looks at."""
+NEXT_REPORT: Final = 1e-9
+"""Epochs beyond the last report: a trial is judged at its next one."""
 _PENDING = int(Phase.PENDING)
 
 
@@ -48,10 +51,12 @@ def search_of(view: View, name: str) -> int:
     return view.within
 
 
-def trial_of(view: View, search: int, gpus: int) -> JobSpec:
-    """A trial of which nothing is said but what it may hold."""
+def trial_of(view: View, search: int, gpus: int, most: int = 0) -> JobSpec:
+    """A trial of which nothing is said but what it may hold: `gpus`, or up to `most` if that is
+    more."""
     spec = view.jobs.spec(search)
-    shape = Shape((Role(size=gpus),), spec.shape.gpu_types, spec.shape.pool)
+    role = Role(size=gpus, least=gpus, most=most) if most > gpus else Role(size=gpus)
+    shape = Shape((role,), spec.shape.gpu_types, spec.shape.pool)
     return JobSpec(
         name=f"{spec.name}-trial",
         parent=spec.name,
@@ -69,6 +74,14 @@ def trial_of(view: View, search: int, gpus: int) -> JobSpec:
 def may_start(view: View, job: int) -> bool:
     """Whether the trial waits, or was set aside, and nobody holds it."""
     return view.at.phase[job] == _PENDING or view.is_paused(job)
+
+
+def resize(view: View, job: int, gpus: int, place: Placer) -> bool:
+    """Draw a trial that runs on as many of `gpus` GPUs as there is room for; whether that is
+    another number than it has."""
+    held = view.draft.stop(job)
+    found = placed(view, Want(job, gpus, least=1), place, held)
+    return found != held
 
 
 class Line:

@@ -59,4 +59,17 @@ def checked(document: Document, where: str) -> Experiment:
             where=f"{where}: points",
             mend="list some, or use another searcher",
         )
+    scaling = document.resources.scaling
+    if scaling != sorted(scaling):
+        raise BadInput(
+            "more GPUs would be slower than fewer",
+            where=f"{where}: resources: scaling",
+            mend="list how fast a trial is on 1, 2, 3, ... GPUs, ascending",
+        )
+    if 0 < document.resources.most < document.resources.gpus:
+        raise BadInput(
+            f"it is less than the {document.resources.gpus} GPUs that a trial asks for",
+            where=f"{where}: resources: most",
+            mend="set it higher, or leave it out",
+        )
     return Experiment(where, document, space, points, deadline)
