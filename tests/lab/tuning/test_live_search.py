@@ -89,6 +89,8 @@ def test_a_recipe_and_its_limits_are_one_text() -> None:
         ("/etc/passwd", "passwd"),
         ("scale.threshold", "does not decide over the trials"),
         ("tune.asha(trials=99999)", "trials"),
+        ("srtf", "does not decide over the trials"),
+        ("tune.hyperband(epochs=1e9,eta=2)", "at most 10,000"),
         ("tune.asha; deadline", "is not one limit"),
         ("tune.asha; speed=3", "is not one limit"),
         ("tune.asha; epochs=3; epochs=4", "is not one limit"),

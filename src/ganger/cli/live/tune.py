@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,10 +11,10 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.lazy import Suggesting
-from ganger.cli.live.jobs import path_of
+from ganger.cli.live.jobs import AWAY_SECONDS, path_of
 from ganger.cli.text import clock, moment, print_json, table
 from ganger.client.answers import ChildAnswer, JobDetail, JobPage, Submitted
-from ganger.client.connection import Client
+from ganger.client.connection import Client, NoDaemon
 from ganger.client.environment import environment, variables
 from ganger.client.grid import spoken
 from ganger.client.shown import shown
@@ -174,33 +175,41 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
 
 def _follow(client: Client, search: str, *, as_json: bool) -> int:
     """Say what happens until the search is over; the exit code."""
-    best, known = None, dict[str, int]()
+    best, known, away_since = None, dict[str, int](), inf
     while True:
-        found: JobDetail = client.call("GET", f"/v1/jobs/{search}", list[JobDetail])[0]
+        try:
+            detail: JobDetail = client.call("GET", f"/v1/jobs/{search}", list[JobDetail])[0]
+            away_since = inf
+        except NoDaemon:  # it may be restarted
+            away_since = min(away_since, time.monotonic())
+            if time.monotonic() > away_since + AWAY_SECONDS:
+                raise
+            time.sleep(_LOOK_SECONDS)
+            continue
         if not as_json:
-            child = _best(found)
+            child = _best(detail)
             if child is not None and child != best:
                 click.echo(f"{moment(time.time())}  best so far: {_spoken(child)}")
                 best = child
-            if found.children != known and found.children:
-                counts = ", ".join(f"{n} {state.lower()}" for state, n in found.children.items())
+            if detail.children != known and detail.children:
+                counts = ", ".join(f"{n} {state.lower()}" for state, n in detail.children.items())
                 click.echo(f"{moment(time.time())}  trials: {counts}")
-                known = found.children
-        if found.state in _OVER:
+                known = detail.children
+        if detail.state in _OVER:
             break
         time.sleep(_LOOK_SECONDS)
     if as_json:
-        print_json(found)
+        print_json(detail)
     else:
-        click.echo(_summary(found))
-    return 0 if found.state == "COMPLETED" else 1
+        click.echo(_summary(detail))
+    return 0 if detail.state == "COMPLETED" else 1
 
 
 def _best(search: JobDetail) -> ChildAnswer | None:
     """The trial that reported the best value last."""
     if search.family is None:
         return None
-    return next((one for one in search.family.children if one.job == search.family.best), None)
+    return next((each for each in search.family.children if each.job == search.family.best), None)
 
 
 def _spoken(child: ChildAnswer) -> str:
@@ -219,13 +228,13 @@ def _summary(search: JobDetail) -> str:
     child = _best(search)
     if child is not None:
         lines.append(f"best: {shown(_spoken(child))}")
-    reported = [one for one in children if one.value is not None]
+    reported = [each for each in children if each.value is not None]
     if child is not None and reported:
-        falls = all((one.value or 0.0) >= (child.value or 0.0) for one in reported)
-        reported.sort(key=lambda one: one.value or 0.0, reverse=not falls)
+        falls = all((each.value or 0.0) >= (child.value or 0.0) for each in reported)
+        reported.sort(key=lambda each: each.value or 0.0, reverse=not falls)
     rows = [
-        (str(one.job), one.state, spoken(one.params), f"{one.step or 0:g}", f"{one.value:.6g}")
-        for one in reported[:_ROWS]
+        (str(each.job), each.state, spoken(each.params), f"{each.step or 0:g}", f"{each.value:.6g}")
+        for each in reported[:_ROWS]
     ]
     metric = search.family.metric if search.family is not None else ""
     if rows:
@@ -236,10 +245,10 @@ def _summary(search: JobDetail) -> str:
 
 def _found(client: Client, search: str) -> JobDetail:
     """A search. Raises BadInput for another job."""
-    found: JobDetail = client.call("GET", f"/v1/jobs/{path_of([search])}", list[JobDetail])[0]
-    if found.kind != "tune":
-        raise BadInput(f"job {found.label} is not a search", mend="see `ganger tune list`")
-    return found
+    detail: JobDetail = client.call("GET", f"/v1/jobs/{path_of([search])}", list[JobDetail])[0]
+    if detail.kind != "tune":
+        raise BadInput(f"job {detail.label} is not a search", mend="see `ganger tune list`")
+    return detail
 
 
 @tune.command("list", epilog="\b\nExamples:\n  ganger tune list\n  ganger tune list --json")
@@ -265,11 +274,11 @@ def list_(as_json: bool) -> None:
 @_json
 def show(search: str, as_json: bool) -> None:
     """Show a search: its trials, and what is best."""
-    found = _found(Client(), search)
+    detail = _found(Client(), search)
     if as_json:
-        print_json(found)
+        print_json(detail)
         return
-    click.echo(_summary(found))
+    click.echo(_summary(detail))
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune best 12\n  ganger tune best 12 --json")
@@ -278,16 +287,16 @@ def show(search: str, as_json: bool) -> None:
 def best(search: str, as_json: bool) -> None:
     """Print the configuration of the best trial, and where its checkpoints are."""
     client = Client()
-    found = _found(client, search)
-    child = _best(found)
+    detail = _found(client, search)
+    child = _best(detail)
     if child is None:
-        raise BadInput(f"no trial of search {found.label} has reported yet")
+        raise BadInput(f"no trial of search {detail.label} has reported yet")
     if as_json:
         print_json(child)
         return
     for name, value in child.params.items():
         click.echo(f"{name}={shown(value)}")
-    metric = found.family.metric if found.family is not None and found.family.metric else "value"
+    metric = detail.family.metric if detail.family is not None and detail.family.metric else "value"
     click.echo(f"# {metric} {child.value:.6g} after step {child.step or 0:g}, job {child.job}")
 
 
@@ -305,6 +314,6 @@ def follow(search: str, as_json: bool) -> None:
 def stop(search: str) -> None:
     """End a search and all its trials."""
     client = Client()
-    found = _found(client, search)
-    client.call("POST", f"/v1/jobs/{found.job}/cancel")
-    click.echo(f"search {found.job} is cancelled, and its trials with it")
+    detail = _found(client, search)
+    client.call("POST", f"/v1/jobs/{detail.job}/cancel")
+    click.echo(f"search {detail.job} is cancelled, and its trials with it")

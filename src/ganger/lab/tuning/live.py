@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from ganger.core.errors import BadInput
 from ganger.core.tuning.space import Value
-from ganger.lab.tuning.own_recipe import own_recipe, written
-from ganger.lab.tuning.recipes import TRIALS_MAX, Chosen, chosen
+from ganger.lab.tuning.own_recipe import TRIALS_MAX, own_recipe, written
+from ganger.lab.tuning.recipes import Chosen, chosen
 from ganger.mechanisms.tuning.searching.named import count_of, searcher_of
 from ganger.recipes import registry
 from ganger.workloads.experiment.reading import Experiment
@@ -30,10 +30,9 @@ def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
     if experiment.space is None and not experiment.points:
         raise BadInput("there is nothing to try", where=f"{where}: space", mend="add a space")
     choice = _settled(chosen(recipe, experiment), experiment)
-    configurations = _drawn(experiment, choice)
     arguments = ",".join(f"{name}={_spelled(each)}" for name, each in choice.arguments.items())
     text = written(f"{choice.recipe}({arguments})", _limits(experiment))
-    own_recipe(text)
+    own_recipe(text)  # before so many configurations are drawn
     resources = document.resources
     return {
         "kind": "tune",
@@ -45,7 +44,7 @@ def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
         "metric": document.metric,
         "printed": True,
         "recipe": text,
-        "configurations": configurations,
+        "configurations": _drawn(experiment, choice),
     }
 
 

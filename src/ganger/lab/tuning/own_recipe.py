@@ -15,6 +15,8 @@ from ganger.recipes import registry
 
 LENGTH_MAX: Final = 1000
 """Characters."""
+TRIALS_MAX: Final = 10_000
+"""The most trials of a search."""
 _AMOUNTS: Final = ("epochs", "gpu_hours", "money")
 _AMOUNT_MAX: Final = 1e12
 
@@ -25,25 +27,31 @@ def written(recipe: str, limits: dict[str, str]) -> str:
 
 
 def own_recipe(text: str, *, bounded: bool = True) -> Policy:
-    """The recipe that a text names. Only recipes of the registry can be named: a user's file would
-    run as the daemon. Raises BadInput."""
+    """The recipe that a text names: one over trials, or fifo for trials that users submit. A file
+    would run as the daemon, and a recipe for jobs could keep it busy. Raises BadInput."""
     if len(text) > LENGTH_MAX:
         raise BadInput(f"it is longer than {LENGTH_MAX} characters", where="recipe")
     name, *parts = (part.strip() for part in text.split(";"))
-    found, _ = registry.parse(name, bounded=bounded)
-    if found.plane not in ("training", "tuning"):
+    named, _ = registry.parse(name, bounded=bounded)
+    if named.plane != "tuning" and named.name != "fifo":
         raise BadInput(
-            f"{found.name} does not decide over the trials of a search",
+            f"{named.name} does not decide over the trials of a search",
             where="recipe",
             mend="see `ganger recipes --plane tuning`",
         )
     policy = registry.make(name, bounded=bounded)
+    if getattr(policy, "trials", 0) > TRIALS_MAX:
+        raise BadInput(
+            f"it starts {policy.trials:,} trials",  # type: ignore[attr-defined]
+            where="recipe",
+            mend=f"at most {TRIALS_MAX:,} are started: let trials train for fewer epochs",
+        )
     limits = _limits(parts)
     if not limits:
         return policy
     if not searches(policy):
         raise BadInput(
-            f"{found.name} asks for no trials, so that it cannot end them at a limit",
+            f"{named.name} asks for no trials, so that it cannot end them at a limit",
             where="recipe",
             mend="leave the limits out, or see `ganger recipes --plane tuning`",
         )

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from ganger.core.errors import BadInput
 from ganger.core.units import NEVER
 from ganger.lab.simulating.policies import load_policy
+from ganger.lab.tuning.own_recipe import TRIALS_MAX
 from ganger.mechanisms.common.two_level import Search, searches
 from ganger.mechanisms.tuning.trials import Mode
 from ganger.recipes import registry
 from ganger.workloads.experiment.reading import Experiment
-
-TRIALS_MAX: Final = 10_000
-"""The most trials of a search that only a budget or a deadline ends."""
 
 
 @dataclass(frozen=True)

@@ -260,7 +260,7 @@ def _matching(daemon: Daemon, filters: dict[str, str]) -> NDArray[np.int64]:
             mask &= getattr(jobs, column)[:n] == names.find(filters[column])
     if filters.get("kind"):
         if filters["kind"] not in (kind.name.lower() for kind in Kind):
-            raise BadInput(f"{filters['kind']!r} is no kind of job", where="kind")
+            raise BadInput(f"{filters['kind']!r} is not a valid kind of job", where="kind")
         mask &= jobs.kind[:n] == Kind[filters["kind"].upper()]
     if filters.get("jobs"):
         mask &= np.isin(np.arange(jobs.n), rows_listed(daemon, filters["jobs"].strip(",")))

@@ -17,15 +17,15 @@ _WHOLE: Final = re.compile(r"[-+]?\d+")
 def space_of(words: Sequence[str]) -> dict[str, Parameter]:
     """The parameters that `lr=log:1e-4..1e-1,layers=1..5,bs=16|32|64` names: real numbers, integers
     where both ends are, evenly by their logarithm after `log:`, or a choice. Raises BadInput."""
-    found = dict[str, Parameter]()
+    parsed = dict[str, Parameter]()
     for word in (part for each in words for part in each.split(",") if part.strip()):
         name, equals, text = (piece.strip() for piece in word.partition("="))
         if not equals or not text or not _NAME.fullmatch(name):
-            raise BadInput(f"{word!r} is no parameter", where="--space", mend=_MEND)
-        if name in found:
+            raise BadInput(f"{word!r} is not a valid parameter", where="--space", mend=_MEND)
+        if name in parsed:
             raise BadInput(f"{name} is there twice", where="--space", mend="name it once")
-        found[name] = _parameter(text, name)
-    return found
+        parsed[name] = _parameter(text, name)
+    return parsed
 
 
 def _parameter(text: str, name: str) -> Parameter:
@@ -63,14 +63,14 @@ def _value(text: str) -> Value:
 
 def amounts_of(text: str, names: Sequence[str], where: str) -> dict[str, float]:
     """The amounts in `gpu_hours=20,epochs=4000`. Raises BadInput."""
-    found = dict[str, float]()
+    parsed = dict[str, float]()
     for word in (part for part in text.split(",") if part.strip()):
         name, equals, amount = (piece.strip() for piece in word.partition("="))
-        if not equals or name not in names or name in found:
+        if not equals or name not in names or name in parsed:
             raise BadInput(
-                f"{word!r} is no budget",
+                f"{word!r} is not a valid budget",
                 where=where,
                 mend=f"write NAME=AMOUNT of {', '.join(names)}",
             )
-        found[name] = _number(amount, where)
-    return found
+        parsed[name] = _number(amount, where)
+    return parsed

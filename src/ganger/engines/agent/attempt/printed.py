@@ -41,11 +41,11 @@ class Printed:
         if self._metric.encode() not in line or len(line) > _LINE_MAX:
             return None
         text = line.decode(errors="replace").strip()
-        found = self._from_json(text) if text.startswith("{") else self._from_words(text)
-        if found is None:
+        parsed = self._from_json(text) if text.startswith("{") else self._from_words(text)
+        if parsed is None:
             return None
         self._count += 1
-        step, value = found
+        step, value = parsed
         return {"step": self._count if step is None else step, "metrics": {self._metric: value}}
 
     def _from_words(self, text: str) -> tuple[float | None, float] | None:
@@ -57,9 +57,9 @@ class Printed:
 
     def _from_json(self, text: str) -> tuple[float | None, float] | None:
         try:
-            told = json.loads(text)
-            value = float(told[self._metric])
-            step = next((float(told[name]) for name in _STEPS if name in told), None)
+            fields = json.loads(text)
+            value = float(fields[self._metric])
+            step = next((float(fields[name]) for name in _STEPS if name in fields), None)
         except (ValueError, TypeError, LookupError, RecursionError):
             return None
         return step, value
