@@ -9,7 +9,8 @@ import pytest
 
 from bench import Bench, on
 from ganger.core.events import Finished, Started, Submitted
-from ganger.core.plan import AnyAction, Plan, Provision, Route, Start, Tune
+from ganger.core.plan import AnyAction, Plan, Provision, Route, Spawn, Start, Tune
+from ganger.core.protocols import Policy
 from ganger.core.spec import ClusterSpec, GpuType, Kind, Needs, NodeSpec, Role, Shape
 from ganger.core.view import View
 from ganger.lab.log import LogWriter, replay
@@ -191,3 +192,35 @@ def test_turns_of_jobs_beside_services_and_searches_are_ordered_once() -> None:
         assert slept == [f"suspend {name}" for name in "abab"]
         assert [run.jobs.attempt[run.row(name)] for name in "ab"] == [1, 1]
         assert (run.ended("a"), run.ended("b")) == (270, 300)
+
+
+def test_a_search_that_names_a_recipe_has_that_one_and_others_the_clusters() -> None:
+    """Two searches on one GPU each; the trials that each asks for, and when it is over."""
+    made = list[str]()
+
+    def make(text: str) -> Policy:
+        made.append(text)
+        return registry.make(text)
+
+    own = job("own", lasts=None, kind=Kind.TUNE, inner="tune.random(trials=2,epochs=1)")
+    works = [own, job("plain", lasts=None, kind=Kind.TUNE), job("t", parent="plain")]
+    policy = TwoLevel(registry.make("fifo"), registry.make("fifo"), make)
+    bench = Bench(*works, policy=policy)
+    bench.feed(0, *map(Submitted, range(3)))
+    plan = bench.feed(1, Started(0, 1), Started(1, 1))
+    assert plan is not None
+    assert [type(action) for action in plan.actions] == [Start, Spawn]
+    assert (plan.actions[1].parent, plan.actions[0].job) == (0, 2)  # type: ignore[union-attr]
+    assert made == ["tune.random(trials=2,epochs=1)"], "once, and for no other"
+    assert bench.kernel.jobs.spec(0).inner == "tune.random(trials=2,epochs=1)"
+
+
+def test_a_policy_is_asked_when_a_search_begins_whose_recipe_asks_for_trials() -> None:
+    """Nothing else is there, and the cluster's own recipe for trials asks for none."""
+    own = job("own", lasts=None, kind=Kind.TUNE, inner="tune.random(trials=1,epochs=1)")
+    policy = TwoLevel(registry.make("fifo"), registry.make("fifo"), registry.make)
+    bench = Bench(own, policy=policy)
+    bench.feed(0, Submitted(0))
+    plan = bench.feed(1, Started(0, 1))
+    assert plan is not None
+    assert [type(action) for action in plan.actions] == [Spawn]
