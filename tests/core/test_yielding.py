@@ -129,6 +129,16 @@ def test_whom_people_suspended_no_policy_resumes() -> None:
     assert bench.phase(0) == Phase.RUNNING
 
 
+def test_whom_people_suspend_once_more_stays_suspended() -> None:
+    """What they said before counts no more."""
+    bench, _ = turns()
+    for at in (5, 7):
+        bench.feed(at, Command(0, "suspend"))
+        assert bench.phase(0) == Phase.SUSPENDED
+        bench.feed(at + 1, Command(0, "resume"))
+        assert bench.phase(0) == Phase.RUNNING
+
+
 def test_people_have_the_last_word_on_whom_a_policy_suspended() -> None:
     """They say nothing new with `resume`: a is in its turn already. After `suspend` it is in
     none, until they lift that."""

@@ -124,8 +124,6 @@ class _Turns:
         self._resumed: set[int] = set()
         self._refused: set[int] = set()
         """Shapes for which there was no place."""
-        self._asked = False
-        """Whether turns were looked through: who resumes later is not looked at."""
         self._standing = view.cached(Standing)
         self._standing.follow(view, self.turn_ends)
 
@@ -219,7 +217,7 @@ class _Turns:
             self.take_turn_from(others, keeps=True)
         if self._view.draft.resume(job):
             self._resumed.add(job)
-            self._note(job, NEVER if self._asked else self.turn_ends(job))
+            self._note(job, self.turn_ends(job))
 
     def start(self, job: int) -> None:
         """A place for a job that waits: a free one, one beside another job, or that of a job whose
@@ -245,7 +243,6 @@ class _Turns:
         view, packs = self._view, self._slices.packs
         if packs is None or not packs.may_pair(view, self.memory, job):
             return False
-        self._asked = True
         for other in self._standing.sharing(view.at.gpus[job]):
             placement = view.ledger.holds[other][1]
             if self._may_join(job, self._in_the_way(other)) and view.ledger.is_free(
@@ -257,7 +254,6 @@ class _Turns:
 
     def _on_a_turn(self, job: int) -> bool:
         view, draft = self._view, self._view.draft
-        self._asked = True
         over, ends = self._standing.due(max(view.at.gpus[job], 1), view.now)
         self.wake = min(self.wake, ends)
         keeps = may_doze(draft.shape(job))
