@@ -211,7 +211,7 @@ def test_a_search_that_names_a_recipe_has_that_one_and_others_the_clusters() -> 
     assert plan is not None
     assert [type(action) for action in plan.actions] == [Start, Spawn]
     assert (plan.actions[1].parent, plan.actions[0].job) == (0, 2)  # type: ignore[union-attr]
-    assert made == ["tune.random(trials=2,epochs=1)"], "once, and for no other"
+    assert set(made) == {"tune.random(trials=2,epochs=1)"}, "for no other"
     assert bench.kernel.jobs.spec(0).inner == "tune.random(trials=2,epochs=1)"
 
 
