@@ -108,9 +108,12 @@ def _parts(ledger: Ledger, mode: Sharing) -> OnDevices:
     found: dict[tuple[int, int], list[Part]] = {}
     for job, (shape, placement) in ledger.holds.items():
         for slot in placement:
+            shared = ledger.shared[slot.node]
+            if not shared:
+                continue
             needs = shape.roles[slot.role].needs
             for device in members(slot.devices):
-                if device in ledger.shared[slot.node]:
+                if device in shared:
                     idle = job in ledger.asleep and mode is not Sharing.MIG
                     part = Part(0 if idle else needs.share, needs.gpu_memory)
                     found.setdefault((slot.node, device), []).append(part)
