@@ -260,9 +260,9 @@ class Speeds:
         guests = [(self._guest(each), _masks(held[each])) for each in near]
         for node, devices in _masks(held[job]).items():
             for device in members(devices):
-                found = node, device
+                place = node, device
                 near_by = [each for each, mask in guests if mask.get(node, 0) >> device & 1]
-                divided[tuple(near_by)] = min(divided.get(tuple(near_by), found), found)
+                divided[tuple(near_by)] = min(divided.get(tuple(near_by), place), place)
         return tuple((device, company) for company, device in divided.items())
 
     def _guest(self, job: int) -> Guest:
