@@ -400,12 +400,14 @@ def _order(verb: str, text: str, past: str) -> click.Command:
 def _done(found: Changed, past: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
-    elif not found.jobs:
+        return
+    for job in found.waiting:
+        click.echo(f"{job} goes on when no other job runs on its GPUs (`ganger explain {job}`)")
+    done = [str(job) for job in found.jobs if job not in found.waiting]
+    if not found.jobs:
         click.echo(f"{past} nothing: no job matches")
-    elif len(found.jobs) > 10:
-        click.echo(f"{past} {len(found.jobs)} jobs")
-    else:
-        click.echo(f"{past} {', '.join(map(str, found.jobs))}")
+    elif done:
+        click.echo(f"{past} {', '.join(done)}" if len(done) <= 10 else f"{past} {len(done)} jobs")
 
 
 @click.command(epilog="\b\nExamples:\n  ganger cancel 12 14_3\n  ganger cancel --me -t pending")
@@ -463,11 +465,7 @@ def resume(names: tuple[str, ...], as_json: bool) -> None:
         say_of_nodes(names, "resume", as_json)
         return
     found = Client().call("POST", f"/v1/jobs/{path_of(names)}/resume", Changed)
-    for job in found.waiting if not as_json else ():
-        click.echo(f"{job} goes on when no other job runs on its GPUs (`ganger explain {job}`)")
-        found.jobs.remove(job)
-    if found.jobs or as_json:
-        _done(found, "resumed", as_json)
+    _done(found, "resumed", as_json)
 
 
 @click.command(
