@@ -399,7 +399,7 @@ def test_a_job_that_sleeps_is_not_called_resumed_and_keeps_its_number_of_gpus(sh
     runs(second)
     assert "GPUs:         2 K80\n" in shell.said("show", str(first))
     assert shell.said("resume", str(first)) == (
-        f"{first} goes on when no other job runs on its GPUs; `ganger explain {first}` says more\n"
+        f"{first} goes on when no other job runs on its GPUs (`ganger explain {first}`)\n"
     )
     assert shell.said("cancel", str(second)) == f"cancelled {second}\n"
     shell.ganger("wait", str(second), code=130)

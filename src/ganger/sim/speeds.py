@@ -280,13 +280,13 @@ class Speeds:
         guests = [(self._guest(each), _masks(held[each])) for each in near]
         for node, devices in _masks(held[job]).items():
             for device in members(devices):
+                place = node, device
                 near_by = tuple(
-                    _at_work(each, mask, (node, device))
+                    _at_work(each, mask, place)
                     for each, mask in guests
                     if mask.get(node, 0) >> device & 1
                 )
-                found = node, device
-                divided[near_by] = min(divided.get(near_by, found), found)
+                divided[near_by] = min(divided.get(near_by, place), place)
         return tuple((device, company) for company, device in divided.items())
 
     def _guest(self, job: int) -> Guest:

@@ -400,12 +400,14 @@ def _order(verb: str, text: str, past: str) -> click.Command:
 def _done(found: Changed, past: str, as_json: bool) -> None:
     if as_json:
         print_json(found)
-    elif not found.jobs:
+        return
+    for job in found.waiting:
+        click.echo(f"{job} goes on when no other job runs on its GPUs (`ganger explain {job}`)")
+    done = [str(job) for job in found.jobs if job not in found.waiting]
+    if not found.jobs:
         click.echo(f"{past} nothing: no job matches")
-    elif len(found.jobs) > 10:
-        click.echo(f"{past} {len(found.jobs)} jobs")
-    else:
-        click.echo(f"{past} {', '.join(map(str, found.jobs))}")
+    elif done:
+        click.echo(f"{past} {', '.join(done)}" if len(done) <= 10 else f"{past} {len(done)} jobs")
 
 
 @click.command(epilog="\b\nExamples:\n  ganger cancel 12 14_3\n  ganger cancel --me -t pending")
@@ -452,33 +454,18 @@ suspend = _order(
 )
 
 
-def _say_they_sleep(waiting: list[int]) -> None:
-    """Of jobs that were resumed, and sleep."""
-    if len(waiting) > 10:
-        click.echo(f"{len(waiting)} jobs go on when no other job runs on their GPUs")
-        return
-    for job in waiting:
-        click.echo(
-            f"{job} goes on when no other job runs on its GPUs; `ganger explain {job}` says more"
-        )
-
-
 @click.command(epilog="\b\nExamples:\n  ganger resume box-1\n  ganger resume 12")
 @click.argument("names", nargs=-1, required=True, metavar="NODE|JOB...")
 @_json
 def resume(names: tuple[str, ...], as_json: bool) -> None:
     """Resume drained nodes, or suspended jobs."""
-    if all(name.replace("_", "").isdecimal() for name in names):
-        found = Client().call("POST", f"/v1/jobs/{path_of(names)}/resume", Changed)
-        if found.waiting and not as_json:
-            _say_they_sleep(found.waiting)
-            found.jobs = [job for job in found.jobs if job not in found.waiting]
-        if found.jobs or as_json:
-            _done(found, "resumed", as_json)
-        return
-    from ganger.cli.live.cluster import say_of_nodes
+    if not all(name.replace("_", "").isdecimal() for name in names):
+        from ganger.cli.live.cluster import say_of_nodes
 
-    say_of_nodes(names, "resume", as_json)
+        say_of_nodes(names, "resume", as_json)
+        return
+    found = Client().call("POST", f"/v1/jobs/{path_of(names)}/resume", Changed)
+    _done(found, "resumed", as_json)
 
 
 @click.command(

@@ -1,4 +1,4 @@
-"""Who computes on the same GPUs as a job, in which class, at what part of its speed, and why."""
+"""The jobs on the same GPUs as a job: the class and the speed of each, and why they share."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def believed_part(kernel: Kernel, ledger: Ledger, row: int) -> float:
     parts = []
     for slot in mine:
         for device in members(slot.devices):
-            there = [row, *_on(ledger, slot.node, device, row)]
-            parts.append(_part(kernel, ledger, there, slot.node, mine) if there[1:] else 1.0)
+            jobs = [row, *_on(ledger, slot.node, device, row)]
+            parts.append(_part(kernel, ledger, jobs, slot.node, mine) if jobs[1:] else 1.0)
     return math.nan if any(map(math.isnan, parts)) else min(parts, default=1.0)
 
 
@@ -86,17 +86,15 @@ def _on(ledger: Ledger, node: int, device: int, row: int) -> list[int]:
     )
 
 
-def _part(
-    kernel: Kernel, ledger: Ledger, there: Sequence[int], node: int, mine: Placement
-) -> float:
+def _part(kernel: Kernel, ledger: Ledger, jobs: Sequence[int], node: int, mine: Placement) -> float:
     """What the first of these has of its speed on a device that it has with the others."""
     view, kind = kernel.view, kernel.nodes.type_specs[kernel.nodes.gpu_type[node]]
-    models = [view.jobs.models[int(view.jobs.model[job])] for job in there]
-    if all(_terms(kernel, job) is None for job in there):
+    models = [view.jobs.models[int(view.jobs.model[job])] for job in jobs]
+    if all(_terms(kernel, job) is None for job in jobs):
         gpus = sum(slot.devices.bit_count() for slot in mine)
         return float(view.oracle.interference(models, kind.name, gpus)[0])
     guests: dict[int, Guest] = {}
-    for job, model in zip(there, models, strict=True):
+    for job, model in zip(jobs, models, strict=True):
         shape, placement = ledger.holds[job]
         profile = view.oracle.profile(model)
         if placement[0].share and math.isnan(profile.compute(shape.gpus)):
@@ -108,6 +106,6 @@ def _part(
         moved = tenancy.on_host(every, kind.memory)
     except BadInput:  # what is believed of their memory need not be what they need
         return math.nan
-    first = guests[there[0]]
+    first = guests[jobs[0]]
     has = tenancy.parts(every)[first.job]
     return tenancy.speed(first, has, moved.get(first.job, 0.0)).then

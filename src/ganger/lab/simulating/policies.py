@@ -146,13 +146,13 @@ def needs_of(spec: str) -> str:
     """What the recipe of `spec` must know; "own" for a user's file."""
     if spec.partition(":")[0].endswith(".py"):
         return "own"
-    found, arguments = registry.parse(spec, bounded=False)
-    return found.needs_with(arguments)
+    recipe, arguments = registry.parse(spec, bounded=False)
+    return recipe.needs_with(arguments)
 
 
 def known(recipe: str | Policy, setup: Setup, trace: Trace) -> str:
-    """What the policy knew: as `setup` says of durations; "speeds" or "noisy speeds" if its recipes
-    ask for these only; nothing, if they ask for nothing that they are told."""
+    """Of durations, what the policy knew: as `setup` says. "speeds" or "noisy speeds" if recipes
+    need these only; nothing, if they need nothing that the oracle has."""
     if not isinstance(recipe, str):
         return setup.knows
     recipes = [recipe]
@@ -169,9 +169,9 @@ def known(recipe: str | Policy, setup: Setup, trace: Trace) -> str:
 
 
 def unused_types(cluster: ClusterSpec) -> list[str]:
-    """Said of GPU types that the cluster describes, and none of its nodes has."""
-    there = {node.gpu_type for node in cluster.nodes}
-    lacks = [kind.name for kind in cluster.gpu_types if kind.name not in there]
+    """A note on GPU types that the cluster describes, and none of its nodes has."""
+    types = {node.gpu_type for node in cluster.nodes}
+    lacks = [kind.name for kind in cluster.gpu_types if kind.name not in types]
     return [f"no node has GPUs of type {' or '.join(lacks)}, which the cluster describes"] * any(
         lacks
     )
@@ -193,14 +193,14 @@ def doubts(recipe: str | Policy, trace: Trace, setup: Setup) -> list[str]:
 def _unknown_speeds(recipe: str, trace: Trace, setup: Setup) -> list[str]:
     """Said where the recipe must know speeds and is told none, or jobs could share GPUs, and of no
     model of theirs it is known how fast it does."""
-    found, declared = registry.parse(recipe, bounded=False)[0], trace.declared
-    shares = "models that share GPUs" in found.wants
+    named, declared = registry.parse(recipe, bounded=False)[0], trace.declared
+    shares = "models that share GPUs" in named.wants
     if "throughputs" in needs_of(recipe) and "throughputs" not in told(setup.knows):
         so = "no job shares GPUs" if shares else "speeds are taken to be in proportion to GPUs"
         return [f"it needs speeds and has none (--knows {setup.knows}): {so}; try --knows truth"]
     codes = np.unique(declared.model[: trace.jobs]).tolist() if shares else []
     known = [code for code in codes if setup.profiles.of(declared.models[code]).shares]
-    if known and found.shares_plain:
+    if known and named.shares_plain:
         shapes = np.unique(
             declared.shape[: trace.jobs][np.isin(declared.model[: trace.jobs], known)]
         )

@@ -29,15 +29,15 @@ class HoldingsDelta:
         if changed is None:
             return self._all_changes(holds)
         held = self._held
-        come, left = list[tuple[int, Placement]](), list[int]()
+        come, lost = list[tuple[int, Placement]](), list[int]()
         for job in changed:
             now = holds.get(job)
             if now is None:
-                left += [job] if job in held else []
+                lost += [job] if job in held else []
             elif now is not held.get(job):
                 come.append((job, now[1]))
-        gone = [*(job for job, _ in come if job in held), *left]
-        for job in left:
+        gone = [*(job for job, _ in come if job in held), *lost]
+        for job in lost:
             del held[job]
         for job, _ in come:
             held[job] = holds[job]

@@ -153,9 +153,9 @@ def why_beside(
     over the cluster, or of where that places jobs; empty where it says none."""
     while True:
         for part in (policy, getattr(policy, "place", None)):
-            told = getattr(part, "why_beside", None)
-            if told is not None:
-                return dict(told(view, memory, job, others))
+            numbers = getattr(part, "why_beside", None)
+            if numbers is not None:
+                return dict(numbers(view, memory, job, others))
         for name in ("outer", "training", "policy", "inner"):
             if hasattr(policy, name):
                 policy, memory = getattr(policy, name), None

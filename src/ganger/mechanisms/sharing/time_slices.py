@@ -435,8 +435,8 @@ class Standing:
         if self._groups is None:
             computing, seen = self._computing, self.seen
             jobs = sorted(job for sized in self._sharing.values() for job in sized)
-            there = (computing[device] for job in jobs for device in seen[job].devices)
-            self._groups = list(dict.fromkeys(tuple(sorted(jobs)) for jobs in there))
+            crowds = (computing[device] for job in jobs for device in seen[job].devices)
+            self._groups = list(dict.fromkeys(tuple(sorted(crowd)) for crowd in crowds))
         return self._groups
 
     def sharing(self, size: int) -> list[int]:
@@ -447,7 +447,7 @@ class Standing:
         """Of the jobs with `least` GPUs or more some whose turns are over: those with the fewest
         GPUs, of these those with the fewest asleep below them, and of these those whose turns were
         over first. And when the next turn of the others ends."""
-        found, next_end = list[int](), NEVER
+        first, next_end = list[int](), NEVER
         for size in sorted(self._turns):
             if size < least:
                 continue
@@ -457,12 +457,12 @@ class Standing:
                 for job in turns.pop(end):
                     insort(over, (end, job))
             next_end = min(next_end, min(turns, default=NEVER))
-            if len(found) < TRIES:
+            if len(first) < TRIES:
                 ranked = over[:TRIES]
                 if self.below:
                     ranked = nsmallest(TRIES, over, key=lambda turn: (self._deepest(turn[1]), turn))
-                found += [job for _, job in ranked]
-        return found[:TRIES], next_end
+                first += [job for _, job in ranked]
+        return first[:TRIES], next_end
 
     def _deepest(self, job: int) -> int:
         """How many sleep below the job, on the device where these are most."""

@@ -245,12 +245,13 @@ def order(verb: str) -> Callable[[Request], Answer]:
     async def endpoint(request: Request) -> Changed:
         world = world_of(request)
         accepted = await asked(world, Order(rows_named(request), {verb: 0.0}))
-        found = Changed(jobs=[row + 1 for row in accepted])
+        changed = Changed(jobs=[row + 1 for row in accepted])
         if verb == "resume":
             with world.daemon.lock:
                 phase = world.daemon.kernel.jobs.phase
-                found.waiting = [job for job in found.jobs if phase[job - 1] == Phase.SUSPENDED]
-        return found
+                asleep = [job for job in changed.jobs if phase[job - 1] == Phase.SUSPENDED]
+            changed.waiting = asleep
+        return changed
 
     endpoint.__doc__ = (
         f"Apply `{verb}` to the jobs in the path; returns the jobs that were changed."
