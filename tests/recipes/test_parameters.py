@@ -136,9 +136,13 @@ OURS: dict[str, str] = {
     " low=0.35, high=0.65",
     "pop": "objective=max_min, parts=4, fill=true",
     "priority": "highest=largest, preempt=true, walk=skip",
+    "rubberband": "trials=27, deadline=none, epoch=1m 00s, startup=0 s, eta=3, first=1.0,"
+    " epochs=81.0, most=8, elastic=true, mode=min",
     "scale.reactive": "up=1.0, down=1.0",
     "scale.static-peak": "replicas=0",
     "scale.threshold": "up=0.8, down=0.3, cooldown=1m 00s",
+    "seer": "trials=100, deadline=4h 00m, gpu_hours=32.0, rounds=4, eta=2, progress=0.0, most=8,"
+    " mode=min",
     "serve.bentoml": "size=100, cache=none",
     "serve.clairvoyant": "full=2.0, order=least, size=128",
     "serve.composed": "keeps=1000, select=exp3, longest=1000, lanes=least_loaded, order=deadline,"

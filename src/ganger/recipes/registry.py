@@ -217,6 +217,8 @@ PLANES: dict[str, dict[str, str]] = {
         "hypersched": "ganger.recipes.tuning.hypersched",
         "hyperdrive": "ganger.recipes.tuning.hyperdrive",
         "hermes": "ganger.recipes.tuning.hermes",
+        "rubberband": "ganger.recipes.tuning.rubberband",
+        "seer": "ganger.recipes.tuning.seer",
     },
     "requests": {
         **dict.fromkeys(

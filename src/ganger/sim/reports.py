@@ -147,5 +147,5 @@ class FromDraws:
         model, curve = drawn
         self._reports.begin(self._next, curve)
         self._next += 1
-        spec = msgspec.structs.replace(action.spec, name=name, model=model)
+        spec = msgspec.structs.replace(action.spec, name=name, model=model, restore=-1)
         return spec, curve.ends[-1] + AFTER

@@ -178,6 +178,8 @@ RECIPES = (
     "hypersched(eta=2,most=3)",
     "hyperdrive(every=1,target=0.2)",
     "hermes",
+    "rubberband(epoch=3s)",
+    "seer(rounds=2,most=2)",
 )
 
 

@@ -31,16 +31,20 @@ class Chosen:
             return self.own
         return cast("Search", registry.find(self.recipe).make(**self.arguments))
 
-    def settled(self, count: int | None, longest: float, experiment: Experiment) -> Chosen:
+    def settled(
+        self, count: int | None, longest: float, epoch: int, experiment: Experiment
+    ) -> Chosen:
         """The same, which knows how many configurations there are (None: as many as are wanted),
-        and after how many epochs curves end. Raises BadInput if it wants more configurations, or if
-        nothing would end it."""
+        after how many epochs curves end, and how long one takes (microseconds). Raises BadInput if
+        it wants more configurations, or if nothing would end it."""
         if self.own is not None:
             return self
         arguments, document = dict(self.arguments), experiment.document
         known = registry.find(self.recipe).parameters
         if "epochs" in known and "epochs" not in arguments:
             arguments["epochs"] = float(document.epochs or longest)
+        if "epoch" in known and "epoch" not in arguments:
+            arguments["epoch"] = epoch
         if "trials" in known and "trials" not in arguments:
             wanted = document.trials
             if wanted is None and count is None and not _limited(experiment):
@@ -93,6 +97,8 @@ def chosen(recipe: str, experiment: Experiment) -> Chosen:
         said["most"] = document.resources.most
     if experiment.deadline < NEVER:
         said["deadline"] = experiment.deadline
+    if document.budget.gpu_hours is not None:
+        said["gpu_hours"] = document.budget.gpu_hours
     for name, value in said.items():
         if name in named.parameters and arguments.setdefault(name, value) != value:
             raise BadInput(

@@ -154,8 +154,13 @@ def _chosen(
     configurations = Configurations(
         source, experiment.space, experiment.points, choice.searcher, seed
     )
-    longest = source.epochs if isinstance(source, Formula) else float(source.epochs.max())
-    return configurations, choice.settled(configurations.count, longest, experiment)
+    if isinstance(source, Formula):
+        longest, epoch = float(source.epochs), round(source.seconds * SECOND)
+    else:
+        longest, last = float(source.epochs.max()), source.starts[1:] - 1
+        epoch = round(float(np.median(source.ends[last] / source.epochs[last])))
+    settled = choice.settled(configurations.count, longest, max(epoch, 1), experiment)
+    return configurations, settled
 
 
 def _search(experiment: Experiment, cluster: ClusterSpec) -> Declared:
@@ -172,10 +177,15 @@ def _search(experiment: Experiment, cluster: ClusterSpec) -> Declared:
             where=f"{experiment.where}: parallelism",
             mend="set it lower, or give a larger --cluster",
         )
-    shape = Shape((Role(size=asked),), tuple(types))
-    return declare(
-        [JobSpec(name=document.name, kind=Kind.TUNE, shape=shape, tenant=document.tenant)]
+    shape = Shape((Role(size=asked, least=1, most=asked),), tuple(types))
+    search = JobSpec(
+        name=document.name,
+        kind=Kind.TUNE,
+        shape=shape,
+        tenant=document.tenant,
+        restore=0,  # it computes nothing itself: other GPUs cost only its trials something
     )
+    return declare([search])
 
 
 def limits_of(experiment: Experiment, cluster: ClusterSpec) -> Limits:

@@ -8,9 +8,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ganger.core.books.ledger import members
 from ganger.core.errors import InvariantError
 from ganger.core.events import QUEUED, STARTED
-from ganger.core.plan import Plan, Resize, Resume, Spawn, Start, Stop, Suspend
+from ganger.core.plan import Plan, Resize, Resume, Slot, Spawn, Start, Stop, Suspend
 from ganger.core.protocols import Policy, revived
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import Phase
@@ -31,6 +32,41 @@ class Search(Policy, Protocol):
 def searches(policy: Policy) -> bool:
     """Whether a policy for one grant asks for trials itself."""
     return Spawn in getattr(policy, "orders", ())
+
+
+def wanted_by(policy: Policy, view: View, memory: Any) -> int | None:
+    """How many GPUs a policy for one grant wants that to have from now on: what its `wants` says;
+    None if it has none, and takes what it is given."""
+    wants = getattr(policy, "wants", None)
+    return None if wants is None else wants(view, memory)
+
+
+def regrant(view: View, grant: View, parent: int, gpus: int) -> None:
+    """Draw another grant of that many GPUs, as far as the parent may have them: what its children
+    hold, then what else it has, then what is free on the same nodes, then elsewhere; fewer if there
+    are not as many."""
+    held, shape = view.draft.holds(parent), view.draft.shape(parent)
+    gpus = min(max(gpus, shape.least), shape.most)
+    if not held or sum(slot.devices.bit_count() for slot in held) == gpus:
+        return
+    masks = dict[int, int]()
+    for _, placement in grant.ledger.holds.values():
+        for slot in placement:
+            masks[slot.node] = masks.get(slot.node, 0) | slot.devices
+    left = gpus - sum(mask.bit_count() for mask in masks.values())
+    own = {slot.node: slot.devices for slot in held}
+    free = view.ledger.free_mask
+    sources = [*own.items(), *((node, free[node]) for node in own)]
+    sources += [(node, free[node]) for node in range(view.nodes.n) if node not in own]
+    for node, devices in sources:
+        for device in members(devices & ~masks.get(node, 0)):
+            if left > 0:
+                masks[node], left = masks.get(node, 0) | 1 << device, left - 1
+    placement = tuple(
+        Slot(node, mask, mask.bit_count()) for node, mask in sorted(masks.items()) if mask
+    )
+    if placement != held:
+        view.draft.resize(parent, placement)
 
 
 class TwoLevelMemory(msgspec.Struct):
@@ -90,6 +126,9 @@ class TwoLevel:
                 msgspec.structs.replace(reason, within=parent) for reason in plan.reasons
             ]
             plans.append(plan)
+            wanted = wanted_by(inner, grant, kept_inside[parent])
+            if wanted is not None:
+                regrant(view, grant, parent, wanted)
             if spawns and inner.over(grant, kept_inside[parent]):  # type: ignore[attr-defined]
                 over.append(parent)
         own, outer = self.outer.decide(view, revived(memory.outer, self.outer.decide))

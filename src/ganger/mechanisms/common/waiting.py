@@ -49,6 +49,7 @@ MECHANISMS: Final = {
     "Scaling": "the line of replicas",
     "SuccessiveHalving": "successive halving",
     "Racing": "the race between trials",
+    "Rounds": "the rounds of a search",
     "GroupPolicy": "the rounds of groups",
     "FairPolicy": "progressive filling by shares",
     "VirtualClusters": "the tenants' virtual clusters",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -21,6 +21,7 @@ from ganger.mechanisms.tuning.trials import (
     badness,
     broke,
     may_start,
+    resize,
     search_of,
     trial_of,
     why_waiting,
@@ -31,12 +32,28 @@ ENDLESS: Final = float(NEVER)
 """More epochs than any trial trains."""
 
 
+class Staged(Protocol):
+    """How many GPUs there are in each rung."""
+
+    @property
+    def most(self) -> int:
+        """The most that a trial has."""
+
+    def width(self, view: View, rung: int) -> int:
+        """What each trial of the rung has."""
+
+    def grant(self, view: View, rung: int) -> int:
+        """What they have together."""
+
+
 class HalvingMemory(msgspec.Struct):
     """How far a search is."""
 
     rung: int
     trials: list[int]
     """The trials that are still in the race, by row."""
+    granted: int = -1
+    """The last rung for which the search had, or has asked for, its GPUs."""
 
 
 class _Rung:
@@ -88,6 +105,8 @@ class SuccessiveHalving:
     one_by_one: bool = False
     """Whether trials are asked for where there is room, so that a searcher has heard of others."""
     place: Placer = PACK
+    staged: Staged | None = None
+    """How many GPUs there are in each rung, if that is planned."""
     orders = (Spawn,)
 
     def decide(self, view: View, memory: HalvingMemory | None) -> tuple[Plan, HalvingMemory]:
@@ -102,22 +121,45 @@ class SuccessiveHalving:
         self._see(view, look, found, rung)
         wanted = self._wanted(view, found, trials, begins=memory is None) if not rung else 0
         if wanted:
-            view.draft.act(Spawn(parent, trial_of(view, parent, self.gpus), wanted))
+            most = self.staged.most if self.staged is not None else 0
+            view.draft.act(Spawn(parent, trial_of(view, parent, self.gpus, most), wanted))
         coming = wanted + view.spawning.get(parent, 0)
         while self._halves(trials, rung) and not (found.open or coming):
             look = trials = found.begin(self._promote(view, trials, rung))
             rung += 1
             self._see(view, look, found, rung)
         self._set_aside(view, look, trials, rung)
-        all_run = found.line.start(view, self.place, found.open.__contains__)
+        width, granted = 0, memory.granted if memory is not None else -1
+        if self.staged is not None:
+            width = self.staged.width(view, rung)
+            if granted < rung and view.at.size[parent] != self.staged.grant(view, rung):
+                why = [why_waiting("SuccessiveHalving")]
+                plan = view.draft.plan(why, wake=view.now + 1, until=CHANGES)
+                return plan, HalvingMemory(rung, trials, rung)
+            self._widen(view, found.open, width)
+            granted = rung
+        all_run = found.line.start(view, self.place, found.open.__contains__, width)
         reasons = [] if all_run else [why_waiting("SuccessiveHalving")]
-        return view.draft.plan(reasons, until=CHANGES), HalvingMemory(rung, trials)
+        return view.draft.plan(reasons, until=CHANGES), HalvingMemory(rung, trials, granted)
 
     def over(self, view: View, memory: HalvingMemory) -> bool:
         """Whether no trial is left to run."""
         phase = view.at.phase
         waits = view.spawning.get(view.within, 0) or not memory.trials
         return not waits and all(phase[job] >= _FINISHED for job in memory.trials)
+
+    def wants(self, view: View, memory: HalvingMemory) -> int | None:
+        """The GPUs of the rung, where that is planned."""
+        return None if self.staged is None else self.staged.grant(view, memory.rung)
+
+    def _widen(self, view: View, trials: Iterable[int], width: int) -> None:
+        """Trials that came here without a stop get the GPUs that the others get, once those are
+        there."""
+        at, draft = view.at, view.draft
+        for job in sorted(trials):
+            runs = at.phase[job] == _RUNNING and draft.holds(job) is not None
+            if runs and at.size[job] != width:
+                resize(view, job, width, self.place)
 
     def _wanted(self, view: View, found: _Rung, trials: list[int], *, begins: bool) -> int:
         """How many trials to ask for now, in the first rung."""

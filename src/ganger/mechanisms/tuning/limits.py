@@ -12,7 +12,7 @@ from ganger.core.plan import AskAt, Plan, Spawn, Start
 from ganger.core.protocols import revived
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
-from ganger.mechanisms.common.two_level import Search
+from ganger.mechanisms.common.two_level import Search, wanted_by
 from ganger.mechanisms.tuning.trials import NEXT_REPORT
 
 HOUR: Final = 3600 * SECOND
@@ -35,6 +35,13 @@ class Limits:
         """Whether there is any."""
         budget = min(self.epochs, self.gpu_hours, self.money)
         return self.deadline < NEVER or budget < float(NEVER)
+
+
+def _held(view: View, search: int) -> int:
+    """The GPU-microseconds that a search has held, also while it was about to begin."""
+    jobs = view.jobs
+    since: int = view.now - int(jobs.held_since[search])
+    return int(jobs.held[search]) + since * int(jobs.size[search])
 
 
 class LimitedMemory(msgspec.Struct, frozen=True):
@@ -93,6 +100,10 @@ class Limited:
         """Whether a limit was reached, or the recipe has come to its end."""
         return memory.over or self.inner.over(view, memory.inner)
 
+    def wants(self, view: View, memory: LimitedMemory) -> int | None:
+        """As many GPUs as the recipe wants."""
+        return wanted_by(self.inner, view, memory.inner)
+
     def _end(self, view: View, paid: float) -> tuple[int, float]:
         """When time, GPU-hours or money will be used up at the present rate, and what a microsecond
         costs."""
@@ -101,7 +112,7 @@ class Limited:
             end = int(view.jobs.submitted[search]) + limits.deadline
         gpus = int(view.at.size[search])
         if limits.gpu_hours < NEVER:
-            unused = limits.gpu_hours * HOUR - view.attained(search)
+            unused = limits.gpu_hours * HOUR - _held(view, search)
             end = min(end, view.now + max(int(unused / gpus), 0))
         rate = 0.0
         if limits.money < NEVER:

@@ -98,16 +98,23 @@ class Line:
             self._waits.add(job)
             heappush(self._heap, job)
 
-    def start(self, view: View, place: Placer, wanted: Callable[[int], bool]) -> bool:
-        """Start those that are still `wanted` while there is room; whether all were."""
+    def start(
+        self, view: View, place: Placer, wanted: Callable[[int], bool], gpus: int = 0
+    ) -> bool:
+        """Start those that are still `wanted` while there is room, on `gpus` GPUs each if that is
+        not what they ask for; whether all were."""
         heap = self._heap
         while heap:
             job = heap[0]
             if wanted(job) and may_start(view, job):
-                placement = place.find(view, view.ledger, job)
+                if gpus:
+                    placement = placed(view, Want(job, gpus, least=1), place)
+                else:
+                    placement = place.find(view, view.ledger, job)
+                    if placement is not None:
+                        view.draft.start(job, placement)
                 if placement is None:
                     return False
-                view.draft.start(job, placement)
             self._waits.discard(heappop(heap))
         return True
 
