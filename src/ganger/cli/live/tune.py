@@ -243,7 +243,7 @@ def _summary(search: JobDetail) -> str:
     return "\n".join(lines)
 
 
-def _found(client: Client, search: str) -> JobDetail:
+def _search_named(client: Client, search: str) -> JobDetail:
     """A search. Raises BadInput for another job."""
     detail: JobDetail = client.call("GET", f"/v1/jobs/{path_of([search])}", list[JobDetail])[0]
     if detail.kind != "tune":
@@ -274,7 +274,7 @@ def list_(as_json: bool) -> None:
 @_json
 def show(search: str, as_json: bool) -> None:
     """Show a search: its trials, and what is best."""
-    detail = _found(Client(), search)
+    detail = _search_named(Client(), search)
     if as_json:
         print_json(detail)
         return
@@ -287,7 +287,7 @@ def show(search: str, as_json: bool) -> None:
 def best(search: str, as_json: bool) -> None:
     """Print the configuration of the best trial, and where its checkpoints are."""
     client = Client()
-    detail = _found(client, search)
+    detail = _search_named(client, search)
     child = _best(detail)
     if child is None:
         raise BadInput(f"no trial of search {detail.label} has reported yet")
@@ -306,7 +306,7 @@ def best(search: str, as_json: bool) -> None:
 def follow(search: str, as_json: bool) -> None:
     """Follow a search until it is over."""
     client = Client()
-    raise SystemExit(_follow(client, str(_found(client, search).job), as_json=as_json))
+    raise SystemExit(_follow(client, str(_search_named(client, search).job), as_json=as_json))
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune stop 12")
@@ -314,6 +314,6 @@ def follow(search: str, as_json: bool) -> None:
 def stop(search: str) -> None:
     """End a search and all its trials."""
     client = Client()
-    detail = _found(client, search)
+    detail = _search_named(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/cancel")
     click.echo(f"search {detail.job} is cancelled, and its trials with it")
