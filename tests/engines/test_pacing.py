@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from ganger.core.plan import WITHDRAWN
 from ganger.engines.agent.pacing import LEAST, UNMEASURED, Pacing
 from ganger.engines.agent.protocol import Key, Rate, Terms
 from ganger.estimate.rates import ARRIVAL_RATE, RESET, STEP_TIME
@@ -157,6 +158,28 @@ def test_requests_and_limits_divide_the_time_as_tokens_do() -> None:
     pacing.add(THIRD, [0], Terms(THIRD, 0.2, 0.9), 1.0)
     told = {rate.key: rate.part for rate in pacing.look(1.0)}
     assert told == {FIRM: pytest.approx(0.5), THIRD: pytest.approx(0.5)}
+
+
+def test_terms_that_are_withdrawn_leave_the_job_its_devices() -> None:
+    pacing = Pacing()
+    pacing.add(LOOSE, [0], Terms.of(LOOSE, {"request": 0.0, "control": STEP_TIME}), 0.0)
+    pacing.add(FIRM, [0], None, 0.0)
+    assert [rate.part for rate in pacing.look(0.0) if rate.key == LOOSE] == [LEAST]
+    pacing.give(Terms.of(LOOSE, {"request": WITHDRAWN, "control": STEP_TIME}), 1.0)
+    assert pacing.look(1.0) == [Rate(LOOSE, 1.0)]
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"request": 2.0}, {"request": -0.5}, {"request": float("nan")}, {"request": "much"},
+        {"request": 0.5, "limit": 0.4}, {"request": 0.0, "limit": 0.0},
+        {"request": 0.0, "control": "kindly"}, {"request": 0.0, "settle_s": float("inf")},
+    ],
+)  # fmt: skip
+def test_terms_that_make_no_sense_are_none(knobs: dict[str, float | str]) -> None:
+    with pytest.raises(ValueError, match=r"terms of sharing|could not convert"):
+        Terms.of(LOOSE, knobs)
 
 
 def test_a_supervisor_that_is_there_again_is_told_again() -> None:

@@ -125,7 +125,7 @@ class Pacing:
         loose = [guest for guest in here if guest.loose]
         for guest in here:
             if guest.terms is not None and not guest.loose:
-                guest.rate = _divided(guest, here)
+                guest.rate = 1.0 if guest.terms.request >= 1.0 else _divided(guest, here)
         for guest in loose:
             firm = [other for other in here if not other.loose and other.devices & guest.devices]
             self._steer(guest, firm, now)

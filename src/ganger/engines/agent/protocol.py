@@ -33,6 +33,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from ganger.core.errors import BadInput
+from ganger.core.plan import WITHDRAWN
 from ganger.core.spec import NodeSpec
 from ganger.engines.launch import Launch
 from ganger.estimate.rates import ARRIVAL_RATE, STEP_TIME
@@ -194,7 +195,10 @@ class Terms(Message, frozen=True):
 
     @classmethod
     def of(cls, key: Key, knobs: Mapping[str, float | bool | str]) -> Terms:
-        """Those that a policy gave. Raises ValueError if they make no sense."""
+        """Those that a policy gave; whole devices where it has withdrawn them. Raises ValueError
+        if they make no sense."""
+        if knobs["request"] == WITHDRAWN:
+            return cls(key, 1.0)
         control = str(knobs.get("control", ""))
         request, limit = float(knobs["request"]), float(knobs.get("limit", 1.0))
         settle_s = float(knobs.get("settle_s", 1.0))
