@@ -9,7 +9,7 @@ import pytest
 from ganger.core.plan import WITHDRAWN
 from ganger.engines.agent.pacing import LEAST, UNMEASURED, Pacing
 from ganger.engines.agent.protocol import Key, Rate, Terms
-from ganger.estimate.rates import ARRIVAL_RATE, RESET, STEP_TIME
+from ganger.estimate.sharing.rates import ARRIVAL_RATE, RESET, STEP_TIME
 
 FIRM, LOOSE, THIRD = Key(1, 1), Key(2, 1), Key(3, 1)
 ALONE = 10_000.0

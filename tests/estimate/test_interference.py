@@ -15,7 +15,7 @@ from ganger.core.profiles import Measured, Profile, Profiles, Stages
 from ganger.core.protocols import Ignorant, Oracle
 from ganger.core.state.cluster import Nodes
 from ganger.core.view import View
-from ganger.estimate.interference import Interference, fitted, period
+from ganger.estimate.sharing.interference import Interference, fitted, period
 from ganger.lab.simulating.oracles import make_oracle
 from ganger.lab.simulation import Setup
 from ganger.sim.physics import Physics

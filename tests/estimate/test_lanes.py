@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.profiles import Memory
-from ganger.estimate.lanes import IterationLane, needed, seated, speeds
-from ganger.estimate.rates import Tenant
+from ganger.estimate.sharing.lanes import IterationLane, needed, seated, speeds
+from ganger.estimate.sharing.rates import Tenant
 
 SALUS = Memory(2000, 6000)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ganger.core.profiles import Passes
-from ganger.estimate.partial_backprop import part_of_step, together, worth
+from ganger.estimate.sharing.partial_backprop import part_of_step, together, worth
 
 PASSES = Passes(1.0, 2.0, 0.4)
 

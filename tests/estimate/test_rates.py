@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.estimate.rates import (
+from ganger.estimate.sharing.rates import (
     HOST_MIB_PER_SECOND,
     Tenant,
     divide,

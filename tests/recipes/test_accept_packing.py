@@ -12,9 +12,9 @@ from ganger.core.plan import Start
 from ganger.core.profiles import Graph, Measured, Profile, Profiles, Stages
 from ganger.core.spec import ClusterSpec, GpuType, Needs, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.units import SECOND, WHOLE
-from ganger.estimate import gpu_use, slowdown
-from ganger.estimate.gpu_use import predicted_memory, predicted_use, roofline
-from ganger.estimate.slowdown import trained
+from ganger.estimate.sharing import gpu_use, slowdown
+from ganger.estimate.sharing.gpu_use import predicted_memory, predicted_use, roofline
+from ganger.estimate.sharing.slowdown import trained
 from ganger.lab.simulation import Setup
 from ganger.sim.rows import Outage
 from worlds import Played, Work, cluster, job, play

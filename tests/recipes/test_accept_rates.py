@@ -26,7 +26,7 @@ from ganger.core.spec import (
     TenantSpec,
 )
 from ganger.core.units import SECOND
-from ganger.estimate.rates import HOST_MIB_PER_SECOND, settling
+from ganger.estimate.sharing.rates import HOST_MIB_PER_SECOND, settling
 from ganger.lab.simulation import Setup
 from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.recipes import registry

@@ -14,7 +14,7 @@ from audit import Audit
 from ganger.core.plan import Start
 from ganger.core.profiles import Graph, Profile, Profiles, Steps
 from ganger.core.spec import ClusterSpec, GpuType, Locality, Needs, NodeSpec, Role, Shape
-from ganger.estimate.gpu_use import drawn, forest_use, predicted_memory, roofline
+from ganger.estimate.sharing.gpu_use import drawn, forest_use, predicted_memory, roofline
 from ganger.recipes.training.sharing.regrouping import Room, Search, Talk, Worker
 from worlds import Played, Work, cluster, job, play
 

@@ -15,7 +15,7 @@ from ganger.core.spec import ClusterSpec, GpuType, NodeSpec
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
-from ganger.estimate.rates import HOST_MIB_PER_SECOND, settling
+from ganger.estimate.sharing.rates import HOST_MIB_PER_SECOND, settling
 from ganger.sim.tenancy import LEAST, Guest, Has, Terms, in_lanes, on_host, parts, slowed, speed
 from worlds import Played, job, play
 

@@ -11,7 +11,7 @@ from ganger.core.profiles import Profiles
 from ganger.core.spec import Locality
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
-from ganger.estimate.interference import Interference
+from ganger.estimate.sharing.interference import Interference
 from ganger.sim.pace import Floats, Pace, counts_of
 from ganger.sim.rescale import protocol
 

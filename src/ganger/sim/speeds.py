@@ -14,7 +14,7 @@ from ganger.core.events import AnyEvent, Progressed, Released, Started
 from ganger.core.plan import WITHDRAWN, AnyAction, Placement, Resize, Tune
 from ganger.core.spec import Kind, OnPreempt
 from ganger.core.units import NEVER, SECOND, WHOLE
-from ganger.estimate.partial_backprop import part_of_step, worth
+from ganger.estimate.sharing.partial_backprop import part_of_step, worth
 from ganger.sim import tenancy
 from ganger.sim.attempts import FAIL, FINISH, PACE, SUSPENSION, Attempts
 from ganger.sim.tenancy import Guest, Has, Terms

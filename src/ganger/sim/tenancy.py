@@ -22,8 +22,8 @@ from ganger.core.plan import Placement
 from ganger.core.profiles import UNSTATED, Memory, Profile
 from ganger.core.spec import Shape
 from ganger.core.units import WHOLE
-from ganger.estimate.lanes import IterationLane, needed, speeds
-from ganger.estimate.rates import (
+from ganger.estimate.sharing.lanes import IterationLane, needed, speeds
+from ganger.estimate.sharing.rates import (
     ARRIVAL_RATE,
     FIRST,
     HOST_MIB_PER_SECOND,

@@ -15,7 +15,7 @@ from math import inf
 from typing import Final
 
 from ganger.engines.agent.protocol import Key, Rate, Terms
-from ganger.estimate.rates import ARRIVAL_RATE, Launches, Tenant, divide
+from ganger.estimate.sharing.rates import ARRIVAL_RATE, Launches, Tenant, divide
 
 LEAST: Final = 0.01
 """The least part of the time: no job stands still for good."""
@@ -93,6 +93,7 @@ class Pacing:
         guest = self._guests.get(terms.key)
         if guest is not None and guest.terms != terms:
             was_loose, guest.terms = guest.loose, terms
+            guest.held &= guest.loose
             if guest.loose and not was_loose:
                 guest.rate, guest.launches = LEAST, Launches(LEAST)
             self._hurry(now)

@@ -36,7 +36,7 @@ from ganger.core.errors import BadInput
 from ganger.core.plan import WITHDRAWN
 from ganger.core.spec import NodeSpec
 from ganger.engines.launch import Launch
-from ganger.estimate.rates import ARRIVAL_RATE, STEP_TIME
+from ganger.estimate.sharing.rates import ARRIVAL_RATE, STEP_TIME
 
 VERSION: Final = 5
 OLDEST: Final = 1

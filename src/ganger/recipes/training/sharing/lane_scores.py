@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from ganger.core.profiles import UNSTATED, Memory, Profile
 from ganger.core.view import View
-from ganger.estimate.lanes import IterationLane, Seats, seated, speeds
-from ganger.estimate.partial_backprop import together
+from ganger.estimate.sharing.lanes import IterationLane, Seats, seated, speeds
+from ganger.estimate.sharing.partial_backprop import together
 
 
 class _Memories:

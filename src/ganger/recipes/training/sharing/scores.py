@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from ganger.core.profiles import Profile
 from ganger.core.view import View
-from ganger.estimate.gpu_use import forest_use, gpu_memory, gpu_use
-from ganger.estimate.slowdown import Slowdowns
+from ganger.estimate.sharing.gpu_use import forest_use, gpu_memory, gpu_use
+from ganger.estimate.sharing.slowdown import Slowdowns
 
 
 class ByGraph:
@@ -29,7 +29,7 @@ class LongestSlowdown(ByGraph):
         return profile.shares
 
     def of(self, view: View, models: Sequence[str], gpu_type: str, gpus: int) -> float:
-        """By measured pairs and a random forest (`estimate/slowdown`)."""
+        """By measured pairs and a random forest (`estimate/sharing/slowdown`)."""
         pairs = view.cached(Slowdowns)
         every = [
             math.prod(
@@ -46,7 +46,7 @@ class SumOfUse(ByGraph):
     """The sum of the shares of a GPU's time that they use alone; 1 is all of it."""
 
     def use(self, profile: Profile, gpus: int) -> float:
-        """By the graph, as stated, or by stages (`estimate/gpu_use`); NaN: unknown."""
+        """By the graph, as stated, or by stages (`estimate/sharing/gpu_use`); NaN: unknown."""
         return gpu_use(profile, gpus)
 
     def knows(self, view: View, profile: Profile, gpus: int) -> bool:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 from ganger.core.profiles import Memory
-from ganger.estimate.rates import Tenant, divide
+from ganger.estimate.sharing.rates import Tenant, divide
 
 Seats: TypeAlias = tuple[tuple[int, ...], ...]
 """The jobs of each lane, by their number in a sequence."""

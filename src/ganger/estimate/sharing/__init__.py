@@ -1,0 +1,1 @@
+"""What sharing leaves of speeds, and what jobs and models use of GPUs."""
