@@ -34,12 +34,12 @@ def searches(
     restart: int = 15,
     seeds: Sequence[int] = SEARCHES,
     scaling: Sequence[float] = (),
-    most: int = 0,
+    most_gpus: int = 0,
     **more: Any,
 ) -> list[TuningRun]:
     """A search for a small loss, by seed. `restart`: seconds until a trial computes
     that begins or goes on."""
-    resources = Resources(most=most, scaling=list(scaling))
+    resources = Resources(most_gpus=most_gpus, scaling=list(scaling))
     document = Document(FORMAT, "loss", space=SPACE, resources=resources, **more)
     search = checked(document, "effect")
     costs = Costs(start=restart * SECOND, restore=restart * SECOND)
@@ -62,7 +62,7 @@ def hypersched() -> Effect:
             recipe,
             Formula(epochs=100),
             scaling=SCALING,
-            most=8,
+            most_gpus=8,
             parallelism=16,
             trials=100,
             deadline=deadline,
@@ -139,7 +139,7 @@ def rubberband() -> Effect:
             Formula(epochs=81, spread=0.0, diverge=0.0),
             restart=0,
             scaling=SCALING,
-            most=8,
+            most_gpus=8,
             parallelism=27,
             trials=27,
             epochs=81.0,
@@ -175,7 +175,7 @@ def seer() -> Effect:
             recipe,
             Formula(epochs=100),
             scaling=SCALING,
-            most=8,
+            most_gpus=8,
             parallelism=gpus,
             trials=100,
             deadline=deadline,

@@ -117,7 +117,7 @@ OURS: dict[str, str] = {
     "hermes": "trials=27, window=1.0, epochs=81.0, mode=min, gpus=1",
     "hyperdrive": "trials=100, target=none, kill=none, every=5.0, epochs=100.0, deadline=none,"
     " mode=min, gpus=1",
-    "hypersched": "trials=100, deadline=none, most=8, dealing=uniform, mode=min, gpus=1",
+    "hypersched": "trials=100, deadline=none, most_gpus=8, dealing=uniform, mode=min, gpus=1",
     "kubeshare": "limit=1.0, walk=skip",
     "las": "attained=service, quantum=10m 00s, walk=skip",
     "lucid": "partition=0.05, busy=0.8",
@@ -137,12 +137,12 @@ OURS: dict[str, str] = {
     "pop": "objective=max_min, parts=4, fill=true",
     "priority": "highest=largest, preempt=true, walk=skip",
     "rubberband": "trials=27, deadline=none, epoch=1m 00s, startup=0 s, eta=3, first=1.0,"
-    " epochs=81.0, most=8, elastic=true, mode=min",
+    " epochs=81.0, most_gpus=8, elastic=true, mode=min",
     "scale.reactive": "up=1.0, down=1.0",
     "scale.static-peak": "replicas=0",
     "scale.threshold": "up=0.8, down=0.3, cooldown=1m 00s",
-    "seer": "trials=100, deadline=4h 00m, gpu_hours=32.0, rounds=4, eta=2, progress=0.0, most=8,"
-    " mode=min",
+    "seer": "trials=100, deadline=4h 00m, gpu_hours=32.0, rounds=4, eta=2, progress=0.0,"
+    " most_gpus=8, mode=min",
     "serve.bentoml": "size=100, cache=none",
     "serve.clairvoyant": "full=2.0, order=least, size=128",
     "serve.composed": "keeps=1000, select=exp3, longest=1000, lanes=least_loaded, order=deadline,"

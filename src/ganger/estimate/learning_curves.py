@@ -112,11 +112,11 @@ def extrapolate(epochs: Any, values: Any) -> Extrapolation:
     spread = apart**2 @ recent
     heights = np.where(spread > 1e-12, apart @ (recent * (y - mean)) / np.maximum(spread, 1e-12), 0)
     limits = mean - heights * middle
-    left = y - limits[:, None] - heights[:, None] * shapes
+    off = y - limits[:, None] - heights[:, None] * shapes
     steps = np.abs(np.diff(y))
     lately = float(steps @ recent[1:]) / float(recent[1:].sum())
     floor = 1e-9 * max(float(np.abs(y).max()), 1e-9) + NOISE * lately
-    errors = np.sqrt(left**2 @ recent / max(total - 2.0, 1.0) + floor**2)
+    errors = np.sqrt(off**2 @ recent / max(total - 2.0, 1.0) + floor**2)
     logs = -total * np.log(errors)
     weights = np.exp(logs - logs.max())
     weights /= weights.sum()

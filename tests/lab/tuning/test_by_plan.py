@@ -15,7 +15,7 @@ from lab.tuning.searches import Searched, experiment, searched, table
 THREE = Rungs((Stage(4, 60.0), Stage(2, 60.0), Stage(1, 60.0)), (1.0, 1.6, 2.0, 2.5), 4, 4)
 """The card: 4, 2, 1 trials of a minute on one GPU; 1.6 times as fast on 2, 2.5 on 4."""
 FOUR = table(*([1.0 + 0.1 * at - 0.001 * epoch for epoch in range(180)] for at in range(4)))
-RESOURCES = Resources(most=4, scaling=[1, 1.6, 2, 2.5])
+RESOURCES = Resources(most_gpus=4, scaling=[1, 1.6, 2, 2.5])
 RUBBERBAND = "rubberband(eta=2,first=60,epoch=1s)"
 
 
@@ -122,7 +122,7 @@ def test_seer_takes_what_was_planned_and_not_more() -> None:
     curves = table(*([1.0 + 0.1 * at - 0.001 * epoch for epoch in range(600)] for at in range(20)))
     search = experiment(
         20, trials=20, epochs=600, deadline="240s", budget=Budget(gpu_hours=32 / 60),
-        resources=Resources(most=8, scaling=[1, 1.6, 2, 2.5, 2.7, 3, 3.3, 3.6]),
+        resources=Resources(most_gpus=8, scaling=[1, 1.6, 2, 2.5, 2.7, 3, 3.3, 3.6]),
     )  # fmt: skip
     found = searched(search, curves, "seer(progress=5)")
     assert found.epochs() == [330] * 2 + [180] * 2 + [120] * 3 + [60] * 6

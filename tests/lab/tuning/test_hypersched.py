@@ -21,7 +21,7 @@ def run(
     recipe: str = "hypersched", parallelism: int = 4, curves: Any = FLAT, **more: Any
 ) -> Searched:
     costs = more.pop("costs", Costs())
-    resources = Resources(most=4, scaling=more.pop("scaling", ROOT))
+    resources = Resources(most_gpus=4, scaling=more.pop("scaling", ROOT))
     search = experiment(parallelism, trials=8, resources=resources, **more)
     return searched(search, curves, recipe, costs=costs)
 
@@ -79,14 +79,14 @@ def test_gpus_are_dealt_by_the_rule(dealing: str, trained: list[int]) -> None:
     and one. For the other 55 s they train the root as fast."""
     first = [1.0 if epoch in (1, 4, 16, 64) else 0.5 for epoch in range(1, 201)]
     pair = table(first, [1.0] * 200, *([2.0] * 200 for _ in range(6)))
-    search = experiment(8, trials=8, resources=Resources(most=8, scaling=ROOT), deadline="60s")
+    search = experiment(8, trials=8, resources=Resources(most_gpus=8, scaling=ROOT), deadline="60s")
     found = searched(search, pair, f"hypersched(dealing={dealing})")
     assert found.epochs()[:2] == trained
 
 
 def test_chance_deals_all_that_is_free() -> None:
     pair = table(*([1.0] * 200 for _ in range(2)), *([2.0] * 200 for _ in range(6)))
-    search = experiment(8, trials=8, resources=Resources(most=8), deadline="20s")
+    search = experiment(8, trials=8, resources=Resources(most_gpus=8), deadline="20s")
     trained = {
         tuple(searched(search, pair, "hypersched(dealing=random)", seed).epochs()[:2])
         for seed in range(6)
@@ -112,7 +112,7 @@ def test_a_trial_is_judged_again_at_a_rung_that_it_has_passed() -> None:
     """The first comes to epoch 1 alone, at 1 s; three better ones come there at 2.5 s. Judged
     again, it leaves at its next report; judged once, it is still alone at epoch 4."""
     early = table([2.0] * 200, *([1.0] * 200 for _ in range(3)), seconds=[1.0, 2.5, 2.5, 2.5])
-    search = experiment(4, trials=4, resources=Resources(most=1), deadline="20s")
+    search = experiment(4, trials=4, resources=Resources(most_gpus=1), deadline="20s")
     assert searched(search, early, "hypersched").epochs()[0] == 3
     assert searched(search, early, "hypersched(again=false)").epochs()[0] == 20
 
@@ -121,7 +121,7 @@ def test_a_trial_that_was_set_aside_goes_on_when_it_is_among_the_best_again() ->
     """Two at once, the best one in two. The second is worse than the first and leaves; a worse
     one takes its place, so that it is as good as the middle of three."""
     curves = table(*([value] * 200 for value in (1.0, 2.0, 3.0, 4.0)))
-    search = experiment(2, trials=4, resources=Resources(most=1), deadline="20s")
+    search = experiment(2, trials=4, resources=Resources(most_gpus=1), deadline="20s")
     found = searched(search, curves, "hypersched(eta=2)")
     second = [(at, what) for at, what, trial in found.actions() if trial == 1 and what != "ask"]
     assert second[:3] == [(0, "start"), (1, "paused"), (2, "start")]

@@ -175,11 +175,11 @@ RECIPES = (
     "tune.asha(variant=promote)",
     "tune.median(least=1)",
     "tune.pbt(every=2,trials=3)",
-    "hypersched(eta=2,most=3)",
+    "hypersched(eta=2,most_gpus=3)",
     "hyperdrive(every=1,target=0.2)",
     "hermes",
     "rubberband(epoch=3s)",
-    "seer(rounds=2,most=2)",
+    "seer(rounds=2,most_gpus=2)",
 )
 
 

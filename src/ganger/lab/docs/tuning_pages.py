@@ -27,7 +27,7 @@ PLAYED: Final = {
     "hyperdrive": "hyperdrive(target=0.21,every=2)",
     "rubberband": "rubberband(trials=9,deadline=20m)",
     "seer": "seer(deadline=6m,gpu_hours=0.25,rounds=3)",
-    "hypersched": "hypersched(deadline=6m,most=3)",
+    "hypersched": "hypersched(deadline=6m,most_gpus=3)",
 }
 """What stands for a recipe whose defaults show little here."""
 

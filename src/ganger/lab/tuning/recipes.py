@@ -93,8 +93,8 @@ def chosen(recipe: str, experiment: Experiment) -> Chosen:
             mend="see `ganger recipes --plane tuning`",
         )
     said: dict[str, Any] = {"mode": Mode(document.mode), "gpus": document.resources.gpus}
-    if document.resources.most:
-        said["most"] = document.resources.most
+    if document.resources.most_gpus:
+        said["most_gpus"] = document.resources.most_gpus
     if experiment.deadline < NEVER:
         said["deadline"] = experiment.deadline
     if document.budget.gpu_hours is not None:

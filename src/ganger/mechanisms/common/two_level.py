@@ -53,15 +53,15 @@ def regrant(view: View, grant: View, parent: int, gpus: int) -> None:
     for _, placement in grant.ledger.holds.values():
         for slot in placement:
             masks[slot.node] = masks.get(slot.node, 0) | slot.devices
-    left = gpus - sum(mask.bit_count() for mask in masks.values())
+    missing = gpus - sum(mask.bit_count() for mask in masks.values())
     own = {slot.node: slot.devices for slot in held}
     free = view.ledger.free_mask
     sources = [*own.items(), *((node, free[node]) for node in own)]
     sources += [(node, free[node]) for node in range(view.nodes.n) if node not in own]
     for node, devices in sources:
         for device in members(devices & ~masks.get(node, 0)):
-            if left > 0:
-                masks[node], left = masks.get(node, 0) | 1 << device, left - 1
+            if missing > 0:
+                masks[node], missing = masks.get(node, 0) | 1 << device, missing - 1
     placement = tuple(
         Slot(node, mask, mask.bit_count()) for node, mask in sorted(masks.items()) if mask
     )

@@ -36,7 +36,7 @@ class Staged(Protocol):
     """How many GPUs there are in each rung."""
 
     @property
-    def most(self) -> int:
+    def most_gpus(self) -> int:
         """The most that a trial has."""
 
     def width(self, view: View, rung: int) -> int:
@@ -121,8 +121,8 @@ class SuccessiveHalving:
         self._see(view, look, found, rung)
         wanted = self._wanted(view, found, trials, begins=memory is None) if not rung else 0
         if wanted:
-            most = self.staged.most if self.staged is not None else 0
-            view.draft.act(Spawn(parent, trial_of(view, parent, self.gpus, most), wanted))
+            widest = self.staged.most_gpus if self.staged is not None else 0
+            view.draft.act(Spawn(parent, trial_of(view, parent, self.gpus, widest), wanted))
         coming = wanted + view.spawning.get(parent, 0)
         while self._halves(trials, rung) and not (found.open or coming):
             look = trials = found.begin(self._promote(view, trials, rung))

@@ -226,7 +226,7 @@ class Dealer(Protocol):
     """Says how many GPUs each trial has, where trials may have more than they ask for."""
 
     @property
-    def most(self) -> int:
+    def most_gpus(self) -> int:
         """The most GPUs that a trial has."""
 
     def closes(self, race: Race) -> bool:
@@ -381,8 +381,8 @@ class Racing:
     def _trial(self, view: View, search: int, known: Known) -> JobSpec:
         """What is asked for."""
         if known.trial is None:
-            most = self.dealer.most if self.dealer is not None else 0
-            known.trial = trial_of(view, search, self.gpus, most)
+            widest = self.dealer.most_gpus if self.dealer is not None else 0
+            known.trial = trial_of(view, search, self.gpus, widest)
         return known.trial
 
 

@@ -51,11 +51,11 @@ def search_of(view: View, name: str) -> int:
     return view.within
 
 
-def trial_of(view: View, search: int, gpus: int, most: int = 0) -> JobSpec:
-    """A trial of which nothing is said but what it may hold: `gpus`, or up to `most` if that is
+def trial_of(view: View, search: int, gpus: int, widest: int = 0) -> JobSpec:
+    """A trial of which nothing is said but what it may hold: `gpus`, or up to `widest` if that is
     more."""
     spec = view.jobs.spec(search)
-    role = Role(size=gpus, least=gpus, most=most) if most > gpus else Role(size=gpus)
+    role = Role(size=gpus, least=gpus, most=widest) if widest > gpus else Role(size=gpus)
     shape = Shape((role,), spec.shape.gpu_types, spec.shape.pool)
     return JobSpec(
         name=f"{spec.name}-trial",
@@ -80,8 +80,8 @@ def resize(view: View, job: int, gpus: int, place: Placer) -> bool:
     """Draw a trial that runs on as many of `gpus` GPUs as there is room for; whether that is
     another number than it has."""
     held = view.draft.stop(job)
-    found = placed(view, Want(job, gpus, least=1), place, held)
-    return found != held
+    placement = placed(view, Want(job, gpus, least=1), place, held)
+    return placement != held
 
 
 class Line:

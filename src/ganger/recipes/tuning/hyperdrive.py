@@ -31,9 +31,9 @@ Value: TypeAlias = Annotated[float, Within(-1e8, 1e8)]
 
 
 def promising(confidences: Sequence[float], slots: int) -> float:
-    """The least confidence of trials that have a slot of their own: where the slots that so many
-    would like to have and those that they deserve, so confident each, are most at once; 2 if there
-    is no trial."""
+    """The confidence from which on a trial has a slot of its own. It is the one at which the slots
+    that trials would have (one each) and those that they deserve (all `slots` times the confidence)
+    are most at once; 2 if there is no trial."""
     best, chosen = 0.0, 2.0
     for count, confidence in enumerate(sorted(confidences, reverse=True), 1):
         value = min(float(count), slots * confidence)
@@ -98,10 +98,10 @@ class ByConfidence:
         view, last = race.view, self.longest
         if self.deadline < NEVER:
             each = max(view.work(job) / curve.last, 1.0)
-            left = int(view.jobs.submitted[view.within]) + self.deadline - view.now
-            last = min(last, curve.last + max(left, 0) / each)
-        told = extrapolate(curve.epochs, curve.values)
-        below = told.below(self.target, last)
+            remaining = int(view.jobs.submitted[view.within]) + self.deadline - view.now
+            last = min(last, curve.last + max(remaining, 0) / each)
+        future = extrapolate(curve.epochs, curve.values)
+        below = future.below(self.target, last)
         return below if self.mode is Mode.MIN else 1.0 - below
 
     def _reached(self, curve: Curve) -> bool:

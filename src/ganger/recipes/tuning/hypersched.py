@@ -33,7 +33,7 @@ SETTLED: Final = 5
 
 
 class Dealing(Enum):
-    """Who gets the GPUs that no trial asks for."""
+    """Which trials get the GPUs that none asks for."""
 
     UNIFORM = "uniform"
     TOP = "top"
@@ -113,22 +113,22 @@ def last_start(longest: float, startup: float, step: float, eta: int, epochs: fl
     return min(eta * (longest - startup), epochs * step)
 
 
-def grows(left: float, startup: float, faster: float) -> bool:
-    """Whether a trial trains for enough more by the deadline, in `left`, if it starts anew on GPUs
-    on which it is so many times `faster`."""
-    if math.isinf(left):
+def grows(remaining: float, startup: float, faster: float) -> bool:
+    """Whether a trial trains for enough more by the deadline, in the time that is
+    `remaining`, if it starts anew on GPUs on which it is so many times `faster`."""
+    if math.isinf(remaining):
         return faster > GAIN
-    return left > 0 and faster * (left - startup) > GAIN * left
+    return remaining > 0 and faster * (remaining - startup) > GAIN * remaining
 
 
 @dataclass(frozen=True)
 class ByDeadline:
-    """Near the `deadline` no trial begins, and none that was set aside goes on; the GPUs of those
+    """Near the `deadline` no trial begins, and none that was set aside goes on. The GPUs of those
     that have left go to the others, by `dealing`."""
 
     rungs: Rungs
     gpus: int
-    most: int
+    most_gpus: int
     deadline: int
     dealing: Dealing = Dealing.UNIFORM
     ends: bool = True
@@ -145,11 +145,11 @@ class ByDeadline:
             return False
         startup, step = race.timing.startup, median(steps)
         longest = max(view.ran(job) for job in came) + startup
-        return self._left(race) < last_start(
+        return self._remaining(race) < last_start(
             longest, startup, step, self.rungs.eta, self.rungs.longest
         )
 
-    def _left(self, race: Race) -> float:
+    def _remaining(self, race: Race) -> float:
         """Time to the deadline, microseconds."""
         if self.deadline >= NEVER:
             return math.inf
@@ -160,7 +160,7 @@ class ByDeadline:
         running = best_first(race, race.runs())
         if not running or self.dealing is Dealing.NOBODY:
             return []
-        view, left, startup = race.view, self._left(race), race.timing.startup
+        view, remaining, startup = race.view, self._remaining(race), race.timing.startup
         size, model, models = view.at.size, view.at.model, view.jobs.models
         wanted = self._shares(race, running, free + sum(size[job] for job in running))
         grown = []
@@ -169,7 +169,7 @@ class ByDeadline:
             if gpus <= size[job] or race.timing.reports.get(job, 0) < SETTLED:
                 continue
             profile = view.oracle.profile(models[model[job]])
-            if grows(left, startup, profile.speedup(gpus, size[job])):
+            if grows(remaining, startup, profile.speedup(gpus, size[job])):
                 free -= gpus - size[job]
                 grown.append((job, gpus))
         return grown
@@ -177,7 +177,7 @@ class ByDeadline:
     def _shares(self, race: Race, best: Sequence[int], gpus: int) -> dict[int, int]:
         """How many of `gpus` each trial should have, the best first: what it asks for, and a part
         of the rest."""
-        each = max(self.most, self.gpus) - self.gpus
+        each = max(self.most_gpus, self.gpus) - self.gpus
         rest = gpus - self.gpus * len(best)
         if self.dealing is Dealing.TOP:
             parts = [rest] * len(best)
@@ -190,16 +190,16 @@ class ByDeadline:
                 bads = np.array([race.badness(race.view.trials[job], math.inf) for job in best])
                 weights = np.exp(bads.min() - bads)
             parts = np.floor(rest * weights / weights.sum() + 1e-9).astype(int).tolist()
-        found = {}
+        shares = {}
         for job, part in zip(best, parts, strict=True):
             more = max(min(part, each, rest), 0)
-            found[job], rest = self.gpus + more, rest - more
+            shares[job], rest = self.gpus + more, rest - more
         for job in best:
-            more = max(min(rest, self.gpus + each - found[job]), 0)
+            more = max(min(rest, self.gpus + each - shares[job]), 0)
             if self.dealing is Dealing.UNIFORM:
                 more = min(more, 1)
-            found[job], rest = found[job] + more, rest - more
-        return found
+            shares[job], rest = shares[job] + more, rest - more
+        return shares
 
 
 @recipe(
@@ -214,7 +214,7 @@ def hypersched(
     eta: Eta = 4,
     first: Positive = 1.0,
     epochs: Positive = 100.0,
-    most: Count = 8,
+    most_gpus: Count = 8,
     dealing: Dealing = Dealing.UNIFORM,
     again: bool = True,
     ends: bool = True,
@@ -222,16 +222,17 @@ def hypersched(
     gpus: Count = 1,
 ) -> Policy:
     """Successive halving without waiting that prepares for a deadline: near it no trial begins, and
-    the GPUs of those that have left go to the ones that are left, up to `most` each.
+    the GPUs of those that have left go to the ones that are left, up to `most_gpus` each.
 
     A trial is set aside once it is worse than the best one in `eta` at a rung that it has passed,
     at every report anew, and goes on if it is among them again. A trial grows only if it trains for
     1.1 times as much by the deadline with the time that a new start takes, and after five reports
-    at one size. `dealing`: who gets free GPUs: all evenly, the best one, all by the exponential of
-    how good they are, or chance. Ablations: `dealing=nobody` (no trial grows), `ends=false` (trials
-    begin until the end), `again=false` (judged only where a trial comes to a rung).
+    at one size. `dealing`: which trials get free GPUs: all evenly, the best one, all by the
+    exponential of how good they are, or chance. Ablations: `dealing=nobody` (no trial grows),
+    `ends=false` (trials begin until the end), `again=false` (judged only where a trial comes to a
+    rung).
     """
     rungs = Rungs(first, eta, epochs)
     end = NEVER if deadline is None else deadline
-    dealer = ByDeadline(rungs, gpus, max(most, gpus), end, dealing, ends)
+    dealer = ByDeadline(rungs, gpus, max(most_gpus, gpus), end, dealing, ends)
     return Racing("hypersched", AboveCutoffs(rungs, again), trials, mode, gpus, dealer=dealer)

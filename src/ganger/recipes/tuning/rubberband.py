@@ -41,12 +41,12 @@ class Rungs:
     stages: tuple[Stage, ...]
     scaling: tuple[float, ...]
     gpus: int
-    most: int
+    most_gpus: int
     startup: float = 0.0
 
     def width(self, trials: int, gpus: int) -> int:
         """The GPUs of each trial if they share `gpus` evenly: a power of two."""
-        each = max(min(gpus // trials, self.most), 1)
+        each = max(min(gpus // trials, self.most_gpus), 1)
         return 1 << (each.bit_length() - 1)
 
     def takes(self, stage: Stage, gpus: int) -> float:
@@ -58,7 +58,7 @@ class Rungs:
     def choices(self, stage: Stage) -> list[int]:
         """Numbers of GPUs that a stage can use to the full, ascending."""
         waves = {math.ceil(stage.trials / count) for count in range(1, stage.trials + 1)}
-        even = {stage.trials << power for power in range(self.most.bit_length())}
+        even = {stage.trials << power for power in range(self.most_gpus.bit_length())}
         return sorted(each for each in waves | even if each <= self.gpus)
 
     def time(self, plan: Sequence[int]) -> float:
@@ -113,12 +113,12 @@ class Rungs:
 
 def stages(trials: int, eta: int, first: float, epochs: float, epoch: float) -> tuple[Stage, ...]:
     """The rungs of successive halving, if an epoch takes `epoch` on one GPU."""
-    found, count, before, goal = list[Stage](), trials, 0.0, min(first, epochs)
+    planned_for, count, before, goal = list[Stage](), trials, 0.0, min(first, epochs)
     while True:
         goal = epochs if count == 1 else min(goal, epochs)
-        found.append(Stage(count, (goal - before) * epoch))
+        planned_for.append(Stage(count, (goal - before) * epoch))
         if goal >= epochs:
-            return tuple(found)
+            return tuple(planned_for)
         count, before, goal = max(count // eta, 1), goal, goal * eta
 
 
@@ -135,7 +135,7 @@ class Plan:
     """Successive halving of these stages, planned with what is believed of scaling."""
 
     stages: tuple[Stage, ...]
-    most: int
+    most_gpus: int
     deadline: int
     startup: int
     elastic: bool
@@ -155,8 +155,8 @@ class Plan:
     def _rungs(self, view: View) -> Rungs:
         gpus = int(view.at.gpus[view.within])
         profile = view.oracle.profile("")
-        scaling = tuple(profile.speedup(each, 1) for each in range(1, self.most + 1))
-        return Rungs(self.stages, scaling, gpus, self.most, float(self.startup))
+        scaling = tuple(profile.speedup(each, 1) for each in range(1, self.most_gpus + 1))
+        return Rungs(self.stages, scaling, gpus, self.most_gpus, float(self.startup))
 
 
 @recipe(
@@ -173,7 +173,7 @@ def rubberband(
     eta: Eta = 3,
     first: Positive = 1.0,
     epochs: Positive = 81.0,
-    most: Count = 8,
+    most_gpus: Count = 8,
     elastic: bool = True,
     mode: Mode = Mode.MIN,
 ) -> Policy:
@@ -183,9 +183,10 @@ def rubberband(
     The plan begins with the number of GPUs that is cheapest if it never changes, up to what the
     search asks for. Then, again and again, that rung gets fewer in which this saves the most for
     the time that it costs, while the `deadline` holds. The trials of a rung share its GPUs evenly,
-    up to `most` each. `epoch`: how long one takes on one GPU; `startup`: how long a trial takes
-    to begin a rung. `elastic=false`: the number of GPUs that is cheapest if it never changes.
+    up to `most_gpus` each. `epoch`: how long one takes on one GPU; `startup`: how long a trial
+    takes to begin a rung. `elastic=false`: the number of GPUs that is cheapest if it never
+    changes.
     """
     end = NEVER if deadline is None else deadline
-    plan = Plan(stages(trials, eta, first, epochs, float(epoch)), most, end, startup, elastic)
+    plan = Plan(stages(trials, eta, first, epochs, float(epoch)), most_gpus, end, startup, elastic)
     return SuccessiveHalving("rubberband", trials, eta, first, mode, 1, epochs, staged=plan)

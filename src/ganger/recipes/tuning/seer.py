@@ -84,8 +84,8 @@ def planned(wanted: Wanted) -> tuple[Round, ...]:
                 continue
             if progress < wanted.progress - 1e-9:
                 continue
-            found = (-progress, float(sum(held)), each)
-            best = found if best is None else min(best, found)
+            option = (-progress, float(sum(held)), each)
+            best = option if best is None else min(best, option)
         if best is not None:
             return tuple(map(Round, counts, best[2]))
     return ()
@@ -113,7 +113,7 @@ class Rounds:
     deadline: int
     gpu_hours: float
     progress: float
-    most: int
+    most_gpus: int
     mode: Mode
     orders = (Spawn,)
 
@@ -124,7 +124,7 @@ class Rounds:
         if memory is None:
             memory = RoundsMemory(view.now)
             if plan:
-                trial = trial_of(view, search, 1, self.most)
+                trial = trial_of(view, search, 1, self.most_gpus)
                 view.draft.act(Spawn(search, trial, plan[0].trials))
         at, trials = memory.round, memory.trials
         if not at:
@@ -152,8 +152,8 @@ class Rounds:
         if memory.round >= len(self._plan(view)):
             return True
         phase = view.at.phase
-        left = any(phase[job] < _FINISHED for job in memory.trials)
-        return bool(memory.trials) and not left
+        remains = any(phase[job] < _FINISHED for job in memory.trials)
+        return bool(memory.trials) and not remains
 
     def wants(self, view: View, memory: RoundsMemory) -> int | None:
         """The GPUs of the round."""
@@ -185,15 +185,15 @@ class Rounds:
 
     def _end(self, view: View, begun: int, number: int) -> int:
         """When a round ends: all are as long as each other, from the first decision on."""
-        return begun + (self._left(view, begun) * (number + 1)) // self.rounds
+        return begun + (self._length(view, begun) * (number + 1)) // self.rounds
 
-    def _left(self, view: View, begun: int) -> int:
+    def _length(self, view: View, begun: int) -> int:
         return int(view.jobs.submitted[view.within]) + self.deadline - begun
 
     def _plan(self, view: View) -> tuple[Round, ...]:
         gpus = int(view.at.gpus[view.within])
         profile = view.oracle.profile("")
-        widths = range(self.most.bit_length())
+        widths = range(self.most_gpus.bit_length())
         scaling = tuple(profile.speedup(1 << power, 1) for power in widths)
         length = self.deadline / self.rounds / HOUR
         budget = self.gpu_hours / length
@@ -218,7 +218,7 @@ def seer(
     rounds: Few = 4,
     eta: Eta = 2,
     progress: Amount = 0.0,
-    most: Count = 8,
+    most_gpus: Count = 8,
     mode: Mode = Mode.MIN,
 ) -> Policy:
     """As many trials as `gpu_hours` and the `deadline` allow, of which one in `eta` goes on from
@@ -226,8 +226,8 @@ def seer(
 
     `rounds` of equal length end with the deadline. Planned before: the most trials to begin with
     (up to `trials`, and to the GPUs that the search asks for) and 1, 2, 4, ... GPUs for each in
-    each round, up to `most` and never fewer than before, so that the budget holds and the
+    each round, up to `most_gpus` and never fewer than before, so that the budget holds and the
     last ones come as far as in `progress` rounds on one GPU (0: as in all rounds). The search has
     no more GPUs than the trials of a round. Where nothing can be planned no trial begins.
     """
-    return Rounds("seer", trials, rounds, eta, deadline, gpu_hours, progress, most, mode)
+    return Rounds("seer", trials, rounds, eta, deadline, gpu_hours, progress, most_gpus, mode)

@@ -29,13 +29,13 @@ class Budget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 
 
 class Resources(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What each trial holds: `gpus`; up to `most` if that is more, with a recipe that changes
+    """What each trial holds: `gpus`; up to `most_gpus` if that is more, with a recipe that changes
     sizes. `scaling`: how much faster it trains on 1, 2, 3, ... GPUs than on one; in proportion
     where that is not stated."""
 
     gpus: Annotated[int, Meta(ge=1, le=4096)] = 1
     gpu_types: list[_Name] = []
-    most: Annotated[int, Meta(ge=0, le=4096)] = 0
+    most_gpus: Annotated[int, Meta(ge=0, le=4096)] = 0
     scaling: Annotated[list[Annotated[float, Meta(gt=0, le=4096)]], Meta(max_length=4096)] = []
 
 

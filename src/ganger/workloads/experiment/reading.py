@@ -66,10 +66,10 @@ def checked(document: Document, where: str) -> Experiment:
             where=f"{where}: resources: scaling",
             mend="list how fast a trial is on 1, 2, 3, ... GPUs, ascending",
         )
-    if 0 < document.resources.most < document.resources.gpus:
+    if 0 < document.resources.most_gpus < document.resources.gpus:
         raise BadInput(
             f"it is less than the {document.resources.gpus} GPUs that a trial asks for",
-            where=f"{where}: resources: most",
+            where=f"{where}: resources: most_gpus",
             mend="set it higher, or leave it out",
         )
     return Experiment(where, document, space, points, deadline)
