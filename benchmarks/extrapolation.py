@@ -3,7 +3,8 @@
     python benchmarks/extrapolation.py [--curves N]
 
 Needs the folder that GANGER_TRACES names. DRIFT was chosen on every other task of LCBench, from the
-first on; the other tasks, and all of TaskSet, were not looked at for it.
+first on; the other tasks, and all of TaskSet, did not choose it, though
+their figures were printed beside.
 """
 
 from __future__ import annotations
