@@ -22,7 +22,7 @@ class Machine:
 
     def __init__(self, demand: float, *, obeys: Callable[[Rate], float] = lambda r: r.part) -> None:
         self.pacing, self.now, self.demand, self.obeys = Pacing(), 0.0, demand, obeys
-        self.rate = 1.0
+        self.rate = self.slower = 1.0
         self.told: list[Rate] = []
         self.running = {LOOSE}
 
@@ -33,7 +33,7 @@ class Machine:
             self.now += 0.5
             asked = self.rate * (LOOSE in self.running) + self.demand
             if FIRM in self.running:
-                self.pacing.stepped(FIRM, ALONE * max(asked, 1.0))
+                self.pacing.stepped(FIRM, ALONE * max(asked, 1.0) * self.slower)
             if self.now >= self.pacing.due:
                 for rate in self.pacing.look(self.now):
                     if rate.key == LOOSE:
@@ -123,6 +123,27 @@ def test_a_job_that_does_not_keep_to_its_rate_by_itself_is_held() -> None:
     assert not honest.told[-1].held
 
 
+def test_a_guaranteed_job_whose_steps_grow_by_themselves_starves_nobody() -> None:
+    """It takes ten percent longer from some time on: what a step takes alone is seen again."""
+    for control in (STEP_TIME, ARRIVAL_RATE):
+        machine = Machine(0.6)
+        machine.share(control)
+        machine.run(60.0)
+        machine.slower = 1.1
+        machine.run(120.0)
+        rates = []
+        for _ in range(60):
+            machine.run(1.0)
+            rates.append(machine.rate)
+        assert sum(rates) / len(rates) > 0.2
+
+
+def test_a_limit_is_kept_also_by_a_job_that_says_that_it_paces_itself() -> None:
+    pacing = Pacing()
+    pacing.add(FIRM, [0], Terms(FIRM, 0.3, 0.3), 0.0)
+    assert pacing.look(0.0) == [Rate(FIRM, 0.3, held=True)]
+
+
 def test_far_too_slow_divides_the_rate_and_starts_slowly_again() -> None:
     machine = Machine(0.7)
     machine.share(ARRIVAL_RATE)
@@ -154,7 +175,7 @@ def test_others_devices_are_nobodys_business() -> None:
 def test_requests_and_limits_divide_the_time_as_tokens_do() -> None:
     pacing = Pacing()
     pacing.add(FIRM, [0], Terms(FIRM, 0.5, 0.6), 0.0)
-    assert pacing.look(0.0) == [Rate(FIRM, 0.6)], "alone, its limit"
+    assert pacing.look(0.0) == [Rate(FIRM, 0.6, held=True)], "alone, its limit"
     pacing.add(THIRD, [0], Terms(THIRD, 0.2, 0.9), 1.0)
     told = {rate.key: rate.part for rate in pacing.look(1.0)}
     assert told == {FIRM: pytest.approx(0.5), THIRD: pytest.approx(0.5)}
@@ -189,4 +210,4 @@ def test_a_supervisor_that_is_there_again_is_told_again() -> None:
     assert not pacing.look(1.0)
     pacing.add(FIRM, [0], Terms(FIRM, 0.5, 0.6), 2.0)
     assert pacing.due == 2.0
-    assert pacing.look(2.0) == [Rate(FIRM, 0.6)]
+    assert pacing.look(2.0) == [Rate(FIRM, 0.6, held=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -13,7 +13,7 @@ from ganger.cli import completion
 from ganger.cli.lazy import Suggesting
 from ganger.cli.live.jobs import AWAY_SECONDS, path_of
 from ganger.cli.text import clock, moment, print_json, table
-from ganger.client.answers import ChildAnswer, JobDetail, JobPage, Submitted
+from ganger.client.answers import ChildAnswer, JobDetail, JobPage, Status, Submitted
 from ganger.client.connection import Client, NoDaemon
 from ganger.client.environment import environment, variables
 from ganger.client.grid import spoken
@@ -67,7 +67,7 @@ def tune() -> None:
 @click.option("--searcher", default="", help="random (default), quasi-random, grid or points.")
 @click.option("--trials", type=int, help="The most trials. Default: as the recipe says.")
 @click.option("--epochs", type=float, help="The most steps or epochs that a trial reports.")
-@click.option("--parallel", type=int, help="Trials at once. Default: 4.")
+@click.option("--parallel", type=int, help="Trials at once. Default: 4, or as many as fit.")
 @click.option("--gpus", type=int, help="GPUs of each trial. Default: 1.")
 @click.option("--deadline", default="", metavar="TIME", help="All trials end by then, like 1h.")
 @click.option("--budget", default="", metavar="NAME=AMOUNT,...",
@@ -102,6 +102,10 @@ def run(
     from ganger.client.request import convert
     from ganger.lab.tuning.live import search_of
 
+    client = None if dry_run else Client()
+    if client is not None and options["parallel"] is None:
+        has = client.call("GET", "/v1/status", Status).gpus
+        options["most_parallel"] = max(has // (options["gpus"] or 1), 1)
     experiment = _experiment(words, options)
     fields = search_of(experiment, experiment.document.recipe)
     fields |= {
@@ -110,10 +114,9 @@ def run(
         "env": {**environment(None), **variables(env)},
     }
     request = convert(fields, "tune")
-    if dry_run:
+    if client is None:
         print_json(request)
         return
-    client = Client()
     answer = client.call("POST", "/v1/jobs", Submitted, body=request)
     for note in answer.notes:
         click.echo(f"ganger: {note}", err=True)
@@ -124,7 +127,7 @@ def run(
         many = len(request.configurations)
         click.echo(f"search {answer.job}: up to {many} trials of {request.recipe}")
     if not detach:
-        raise SystemExit(_follow(client, str(answer.job), as_json=as_json))
+        _follow_until_over(client, answer.job, as_json=as_json)
 
 
 def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
@@ -137,6 +140,8 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
 
     document, where = Document(FORMAT, metric=options["metric"]), "tune"
     if words and Path(words[0]).suffix in (".toml", ".yaml", ".yml", ".json"):
+        if not Path(words[0]).exists():
+            raise BadInput("no such file", where=words[0], mend="a command comes after --")
         if not Path(words[0]).is_file() or not is_experiment(Path(words[0])):
             raise BadInput(
                 f"no file that says format = {FORMAT!r}",
@@ -154,6 +159,8 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
         said["mode"] = "max" if options["most"] else "min"
     if options["parallel"] is not None:
         said["parallelism"] = options["parallel"]
+    elif "most_parallel" in options:
+        said["parallelism"] = min(document.parallelism, options["most_parallel"])
     if options["gpus"] is not None:
         said["resources"] = msgspec.structs.replace(document.resources, gpus=options["gpus"])
     if options["space"]:
@@ -171,6 +178,17 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     except msgspec.ValidationError as error:
         raise BadInput(str(error), where=where) from None
     return checked(document, where)
+
+
+def _follow_until_over(client: Client, search: int, *, as_json: bool) -> NoReturn:
+    """Exit as the search does; Ctrl-C ends following only."""
+    try:
+        code = _follow(client, str(search), as_json=as_json)
+    except KeyboardInterrupt:
+        message = f"search {search} goes on; ganger tune follow {search}, or stop {search}"
+        click.echo(f"\nganger: {message}", err=True)
+        code = 130
+    raise SystemExit(code)
 
 
 def _follow(client: Client, search: str, *, as_json: bool) -> int:
@@ -202,7 +220,7 @@ def _follow(client: Client, search: str, *, as_json: bool) -> int:
         print_json(detail)
     else:
         click.echo(_summary(detail))
-    return 0 if detail.state == "COMPLETED" else 1
+    return 0 if detail.state == "COMPLETED" and _best(detail) is not None else 1
 
 
 def _best(search: JobDetail) -> ChildAnswer | None:
@@ -225,9 +243,14 @@ def _summary(search: JobDetail) -> str:
         f"search {search.job} {shown(search.name)}: {search.state.lower()},"
         f" ran {clock(search.ran)}; trials: {counts or 'none yet'}"
     ]
-    child = _best(search)
+    child, metric = _best(search), search.family.metric if search.family is not None else ""
     if child is not None:
         lines.append(f"best: {shown(_spoken(child))}")
+    elif children:
+        lines.append(
+            f"no trial has reported {metric}: they print {metric}=NUMBER, or call sdk.report;"
+            f" see `ganger logs {children[0].job}`"
+        )
     reported = [each for each in children if each.value is not None]
     if child is not None and reported:
         falls = all((each.value or 0.0) >= (child.value or 0.0) for each in reported)
@@ -236,10 +259,11 @@ def _summary(search: JobDetail) -> str:
         (str(each.job), each.state, spoken(each.params), f"{each.step or 0:g}", f"{each.value:.6g}")
         for each in reported[:_ROWS]
     ]
-    metric = search.family.metric if search.family is not None else ""
     if rows:
         lines.append(table(("JOBID", "STATE", "PARAMETERS", "STEP", metric or "VALUE"), rows,
                            shrink=(2,)))  # fmt: skip
+    if len(children) > len(rows) > 0:
+        lines.append(f"({len(children) - len(rows)} more trials: `ganger show {search.job}`)")
     return "\n".join(lines)
 
 
@@ -285,7 +309,7 @@ def show(search: str, as_json: bool) -> None:
 @_search
 @_json
 def best(search: str, as_json: bool) -> None:
-    """Print the configuration of the best trial, and where its checkpoints are."""
+    """Print the configuration of the best trial."""
     client = Client()
     detail = _search_named(client, search)
     child = _best(detail)
@@ -306,7 +330,7 @@ def best(search: str, as_json: bool) -> None:
 def follow(search: str, as_json: bool) -> None:
     """Follow a search until it is over."""
     client = Client()
-    raise SystemExit(_follow(client, str(_search_named(client, search).job), as_json=as_json))
+    _follow_until_over(client, _search_named(client, search).job, as_json=as_json)
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune stop 12")

@@ -35,8 +35,7 @@ _MORE: Final = 0.05
 _FINE: Final = 0.01
 """What is added to the rate within what is tolerated: until the first cut, and from then on."""
 _STRIKES: Final = 3
-"""So often in a row may a guaranteed job lose more although the one beside it has the least: then
-that one does not keep to its rate by itself."""
+"""So often may the rate fall to the least: then the job is taken not to keep to it by itself."""
 
 
 class Guest:
@@ -127,6 +126,7 @@ class Pacing:
         for guest in here:
             if guest.terms is not None and not guest.loose:
                 guest.rate = 1.0 if guest.terms.request >= 1.0 else _divided(guest, here)
+                guest.held = guest.rate < 1.0  # nothing tells whether it keeps to its limit
         for guest in loose:
             firm = [other for other in here if not other.loose and other.devices & guest.devices]
             self._steer(guest, firm, now)
@@ -159,14 +159,14 @@ class Pacing:
         elif guest.alone_from == inf:
             guest.alone_from = now
         elif now - guest.alone_from >= _ALONE_SECONDS and guest.micros:
-            guest.alone = min(guest.alone or inf, guest.micros)
+            guest.alone = guest.micros  # those beside it are held: it may have grown by itself
 
     @staticmethod
     def _steer(guest: Guest, firm: list[Guest], now: float) -> None:
         """The next rate of an opportunistic part beside these guaranteed ones."""
         terms = guest.terms
         assert terms is not None, "it has none to steer by"
-        guest.held = guest.strikes >= _STRIKES
+        guest.held = guest.strikes >= _STRIKES or (bool(firm) and guest.rate <= LEAST)
         if not firm:
             guest.launches = guest.launches._replace(slow=True).after(0.0)
             guest.rate = guest.launches.rate if terms.control == ARRIVAL_RATE else 1.0
@@ -180,10 +180,8 @@ class Pacing:
             return
         if now < guest.due:
             return
+        before = guest.rate
         deviation = max(1.0 - other.alone / other.micros for other in firm)
-        if guest.strikes < _STRIKES:
-            amiss = deviation > _TOLERATED and guest.rate <= LEAST
-            guest.strikes = guest.strikes + 1 if amiss else 0
         if terms.control == ARRIVAL_RATE:
             guest.launches = guest.launches.after(deviation)
             guest.rate = guest.launches.rate
@@ -196,6 +194,9 @@ class Pacing:
                 guest.more = _FINE
             guest.due = now + _LOOK_SECONDS
         guest.rate = min(max(guest.rate, LEAST), 1.0)
+        if guest.rate <= LEAST:  # held, so that what a step takes alone is seen again
+            guest.strikes += before > LEAST
+            guest.held = True
         guest.launches = guest.launches._replace(rate=guest.rate)
 
 

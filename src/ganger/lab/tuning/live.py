@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
@@ -14,6 +15,7 @@ from ganger.mechanisms.tuning.searching.named import count_of, searcher_of
 from ganger.recipes import registry
 from ganger.workloads.experiment.reading import Experiment
 
+_NAMES: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
 _LEARNING: Final = ("kde",)
 """Searchers that propose by what was reported: a daemon has all configurations from the start."""
 
@@ -29,6 +31,7 @@ def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
         )
     if experiment.space is None and not experiment.points:
         raise BadInput("there is nothing to try", where=f"{where}: space", mend="add a space")
+    _refuse_unknown_names(experiment)
     choice = _settled(chosen(recipe, experiment), experiment)
     arguments = ",".join(f"{name}={_spelled(each)}" for name, each in choice.arguments.items())
     text = written(f"{choice.recipe}({arguments})", _limits(experiment))
@@ -48,6 +51,27 @@ def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
     }
 
 
+def _refuse_unknown_names(experiment: Experiment) -> None:
+    """Raise BadInput for a `{NAME}` of the command that not every trial has a value for."""
+    document, points = experiment.document, experiment.points
+    always = {name for name, parameter in document.space.items() if not parameter.when}
+    if not document.space:
+        always = set(points[0]).intersection(*points[1:])
+    for name in _NAMES.findall(" ".join(document.command)):
+        if name not in always and (name in document.space or name.lower() in _lower(always)):
+            sometimes = name in document.space
+            raise BadInput(
+                f"{{{name}}} has {'not always' if sometimes else 'never'} a value",
+                where=f"{experiment.where}: command",
+                mend="read GANGER_CONFIGURATION in the program" if sometimes
+                else f"write one of {', '.join(sorted(always))}",
+            )  # fmt: skip
+
+
+def _lower(names: set[str]) -> set[str]:
+    return {name.lower() for name in names}
+
+
 def _settled(choice: Chosen, experiment: Experiment) -> Chosen:
     """The recipe that knows how many trials there may be. Raises BadInput."""
     if choice.own is not None:
@@ -55,6 +79,12 @@ def _settled(choice: Chosen, experiment: Experiment) -> Chosen:
             "a daemon runs recipes of its own only for all searches",
             where="recipe",
             mend="have an administrator say: ganger policy set RECIPE --inner FILE.py:CLASS",
+        )
+    if choice.recipe == "tune.pbt":
+        raise BadInput(
+            "its trials begin as copies of others, which no engine can make yet",
+            where="recipe",
+            mend="simulate it, or use another recipe",
         )
     if choice.searcher in _LEARNING:
         raise BadInput(

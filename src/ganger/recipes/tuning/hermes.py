@@ -60,13 +60,16 @@ class ByConvergence:
     def _fastest_aside(self, race: Race) -> int | None:
         """Of equal ones the one that was set aside first."""
         aside = [job for job in race.scores if job not in race.goals and not race.is_over(job)]
-        return max(aside, key=lambda job: self._fall(race, job), default=None)
+        worst = race.ranked(0)[-1] if aside else None
+        return max(aside, key=lambda job: self._fall(race, job, worst), default=None)
 
-    def _fall(self, race: Race, job: int) -> float:
-        """By how much what the trial reports fell over its last window."""
+    def _fall(self, race: Race, job: int, worst: float | None = None) -> float:
+        """By how much what the trial reports fell over its last window. `worst`: the worst that was
+        ever reported first, if that is known already."""
         goal, curve = race.scores[job], race.view.trials[job]
         if goal <= self.window:
-            return race.ranked(0)[-1] - race.badness(curve, goal)
+            worst = race.ranked(0)[-1] if worst is None else worst
+            return worst - race.badness(curve, goal)
         return race.badness(curve, goal - self.window) - race.badness(curve, goal)
 
 

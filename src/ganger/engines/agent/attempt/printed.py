@@ -7,20 +7,24 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-_LINE_MAX: Final = 1 << 14
+_LINE_MAX: Final = 1 << 12
 """A longer line is no report."""
-_NUMBER: Final = r"([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf))(?![\w.])"
+_NUMBER: Final = r"([-+]?(?:(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d++)?+|nan|inf))(?!\w|[.,]\d)"
+"""No part of it is tried twice on the same digits: a line of digits takes no long time."""
+_ENDS: Final = re.compile(rb"[\r\n]")
+"""A bar of progress that is drawn again is another line."""
 _STEPS: Final = ("step", "epoch")
 
 
 class Printed:
-    """Finds what is printed of the `metric`, with `=` or `:` before its number. The step is what
-    the same line says of `step` or `epoch`, else the number of the report."""
+    """Finds what is printed of the `metric`, with `=` or `:` before its number; the last of a line
+    counts. The step is what the same line says of `step` or `epoch`, else the number of the report.
+    """
 
     def __init__(self, metric: str) -> None:
-        self._metric = metric
+        self._metric, self._name = metric, metric.lower().encode()
         self._value = _named(re.escape(metric))
-        self._step = _named("|".join(_STEPS), between=r"\s*[=: ]\s*")
+        self._step = _named("|".join(_STEPS), between=r"\s*+(?:[=:]\s*+)?")
         self._rest = b""
         self._count = 0
         self._cut = False
@@ -28,7 +32,7 @@ class Printed:
 
     def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
         """The reports in what was printed, as the SDK would send them."""
-        *lines, rest = (self._rest + chunk).split(b"\n")
+        *lines, rest = _ENDS.split(self._rest + chunk)
         for line in lines:
             report = None if self._cut else self._report(line)
             self._cut = False
@@ -38,10 +42,11 @@ class Printed:
         self._rest = b"" if self._cut else rest
 
     def _report(self, line: bytes) -> dict[str, Any] | None:
-        if self._metric.encode() not in line or len(line) > _LINE_MAX:
+        if self._name not in line.lower() or len(line) > _LINE_MAX:
             return None
         text = line.decode(errors="replace").strip()
-        parsed = self._from_json(text) if text.startswith("{") else self._from_words(text)
+        parsed = self._from_json(text) if text.startswith("{") else None
+        parsed = parsed or self._from_words(text)
         if parsed is None:
             return None
         self._count += 1
@@ -49,21 +54,21 @@ class Printed:
         return {"step": self._count if step is None else step, "metrics": {self._metric: value}}
 
     def _from_words(self, text: str) -> tuple[float | None, float] | None:
-        value = self._value.search(text)
-        if value is None:
+        values = self._value.findall(text)
+        if not values:
             return None
         step = self._step.search(text)
-        return float(step[1]) if step else None, float(value[1])
+        return float(step[1]) if step else None, float(values[-1])
 
     def _from_json(self, text: str) -> tuple[float | None, float] | None:
         try:
             fields = json.loads(text)
             value = float(fields[self._metric])
             step = next((float(fields[name]) for name in _STEPS if name in fields), None)
-        except (ValueError, TypeError, LookupError, RecursionError):
+        except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError):
             return None
         return step, value
 
 
-def _named(names: str, between: str = r"\s*[=:]\s*") -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w.-])(?:{names}){between}{_NUMBER}", re.IGNORECASE)
+def _named(names: str, between: str = r"\s*+[=:]\s*+") -> re.Pattern[str]:
+    return re.compile(rf"(?<![\w.-])(?:{names})[\"']?{between}{_NUMBER}", re.IGNORECASE)

@@ -99,8 +99,7 @@ class Supervisor:
         self._rate = 1.0
         """For which part of the time the job may compute."""
         self._paces = self._trusted = self._held = False
-        """Whether the job sees to that itself (`sdk.step`), whether it is left to, and whether it
-        is held now."""
+        """Whether the job sees to that itself (`sdk.step`), is left to, and is held now."""
         self._pace_at = inf
         self._limit_at = self._limit_left = inf
         self._watch_at = inf
@@ -279,6 +278,7 @@ class Supervisor:
                 break
         self._tell_progress()
         dropped = sum(output.finish() for output, _ in self._outputs)
+        self._read(b"\n")  # the last line may have no end
         why = self._why
         if not why and self._first_failure and self._group.oom_kills():
             why = "OutOfMemory"
@@ -334,9 +334,9 @@ class Supervisor:
     # ------------------------------------------------------------------ pacing
 
     def _pace(self, now: float) -> None:
-        """Hold the job for a part of the time, or let it go on."""
+        """Hold the job for a part of the time, or let it go on; suspended, it is asked later."""
         if self._frozen_at:
-            return  # when it goes on, this is asked again
+            return
         by_itself = self._paces and self._trusted
         free = by_itself or self._rate >= 1.0 or self._level > RUNNING
         if free or self._held:
@@ -353,7 +353,7 @@ class Supervisor:
     def _set_rate(self, order: Rate) -> None:
         """For which part of the time the job may compute from now on."""
         self._rate, self._trusted = min(max(order.part, 0.0), 1.0), not order.held
-        self._folder.tell_rate(self._rate)
+        self._folder.tell_rate(1.0 if order.held else self._rate)
         if self._held or self._pace_at == inf:
             self._pace(time.monotonic())
 
@@ -428,7 +428,7 @@ class Supervisor:
 
     def _read(self, chunk: bytes) -> None:
         """Take the reports in what the job printed."""
-        for report in self._printed.feed(chunk) if self._printed is not None else ():
+        for report in list(self._printed.feed(chunk)) if self._printed is not None else ():
             with contextlib.suppress(ValueError, TypeError, LookupError, ArithmeticError):
                 self._tell_reports(self._reports.take(report))
         self._rest_if_due()
@@ -452,9 +452,10 @@ class Supervisor:
             self._tell(Reported(self._prepare.key, 0))
 
     def _pump(self, output: Output) -> None:
-        if not output.pump():
-            self._selector.unregister(output)  # all who could write are gone
-            self._open.remove(output)
+        if not output.pump() and output in self._open:
+            self._open.remove(output)  # all who could write are gone
+            if self._hears:
+                self._selector.unregister(output)
 
     def _watch(self, now: float) -> None:
         """Without a memory controller: end it when it holds more than it may."""
