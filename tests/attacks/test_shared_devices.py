@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -51,8 +52,8 @@ def test_a_job_cannot_raise_its_own_rate(play: Play) -> None:
     play.quiet(1.0)
     assert cores_of(play, loose, 1.5) < 0.1
     rate = bench.agents.homes["a"] / "attempts" / f"{loose}.1.0" / "rate"
-    assert float(rate.read_text()) < 0.1
-    assert rate.stat().st_uid == 0
+    assert (rate.lstat().st_uid, stat.S_IMODE(rate.lstat().st_mode)) == (0, 0o644)
+    assert stat.S_ISREG(rate.lstat().st_mode)
 
 
 def test_a_job_that_only_says_that_it_paces_itself_is_held(play: Play) -> None:

@@ -96,8 +96,7 @@ class Supervisor:
         self._next_level_at = inf
         self._asked = self._heard = self._listens = False
         self._frozen_at = 0.0
-        self._rate = 1.0
-        """For which part of the time the job may compute."""
+        self._rate = 1.0  # for which part of the time the job may compute
         self._paces = self._trusted = self._held = False
         """Whether the job sees to that itself (`sdk.step`), is left to, and is held now."""
         self._pace_at = inf
