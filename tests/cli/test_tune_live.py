@@ -84,7 +84,7 @@ def test_what_is_wrong_is_said_in_a_line(shell: Shell) -> None:
         (["--metric", "m", "--space", "x=1..9"], "what does a trial run"),
         (["--metric", "m", "--space", "x", "--", "true"], "is not a valid parameter"),
         (["--metric", "m", "--space", "x=1..9", "--trials", "0", "--", "true"], "trials"),
-        (["missing.toml"], "no file that says format"),
+        (["missing.toml"], "no such file"),
         (["show", str(other)], "is not a search"),
         (["best", "999999"], "999999"),
     ):
