@@ -199,8 +199,8 @@ def seer() -> Effect:
         "final accuracy at least that of a fixed cluster at equal budget",
         ours,
         YES if min(found) >= 0.98 else DIRECTION if max(found) >= 1.02 else NO,
-        "rounds and eta were chosen after a first no (0.72 at 2 h): in four rounds from which half go"
-        " on too few trials begin; direction only, since it holds under the tight deadlines",
+        "rounds and eta were chosen after a first no (0.72 at 2 h): in four rounds from which half"
+        " go on too few trials begin; direction only, since it holds under the tight deadlines",
         "15 s to start, to go on and to change size",
     )
 
