@@ -92,6 +92,7 @@ OURS: dict[str, str] = {
     " walk=skip",
     "dorm": "theta1=0.2, theta2=0.2, window=50",
     "drf": "owner=user, resources=all, walk=skip",
+    "dynamoml": "parts=true, scales=true, limit=1.0, patience=30.0 s, quiet=1m 00s",
     "e-las": "epochs=100, walk=skip, min_run=0 s",
     "ebird": "sizes=8;4;2;1, most=0",
     "edf": "preempt=true, walk=skip",
@@ -118,9 +119,12 @@ OURS: dict[str, str] = {
     "hyperdrive": "trials=100, target=none, kill=none, every=5.0, epochs=100.0, deadline=none,"
     " mode=min, gpus=1",
     "hypersched": "trials=100, deadline=none, most_gpus=8, dealing=uniform, mode=min, gpus=1",
+    "jigsaw": "fraction=0.5, gain=1.05, share=2, walk=skip",
     "kubeshare": "limit=1.0, walk=skip",
     "las": "attained=service, quantum=10m 00s, walk=skip",
+    "liquid": "limit=1.0, share=2, racks=4, batch=true, population=8, generations=20, walk=skip",
     "lucid": "partition=0.05, busy=0.8",
+    "salus": "iterations=pack, share=8, walk=skip",
     "marble": "tolerance=0.15",
     "max-min": "heterogeneous=true, fill=true",
     "mlfq": "thresholds=1h 00m;10h 00m, starvation=none, walk=skip",
@@ -144,7 +148,7 @@ OURS: dict[str, str] = {
     "seer": "trials=100, deadline=4h 00m, gpu_hours=32.0, rounds=4, eta=2, progress=0.0,"
     " most_gpus=8, mode=min",
     "serve.bentoml": "size=100, cache=none",
-    "serve.clairvoyant": "full=2.0, order=least, size=128",
+    "serve.clairvoyant": "full=2.0, order=least, size=128, steps=true",
     "serve.composed": "keeps=1000, select=exp3, longest=1000, lanes=least_loaded, order=deadline,"
     " batch=slack, size=64, delay=10 ms, cache=none",
     "serve.continuous-batching": "max_num_batched_tokens=2048, max_num_seqs=128, first=",

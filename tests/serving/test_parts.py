@@ -148,7 +148,7 @@ def test_what_each_recipe_does_by_default() -> None:
             "delay": "10 ms",
             "cache": "none",
         },
-        "serve.clairvoyant": {"full": "2.0", "order": "least", "size": "128"},
+        "serve.clairvoyant": {"full": "2.0", "order": "least", "size": "128", "steps": "true"},
         "serve.bentoml": {"size": "100", "latency": "1m 00s", "cache": "none"},
         **{f"cache.{name}": {} for name in ("lru", "lfu", "random", "clairvoyant")},
         "swayam": {

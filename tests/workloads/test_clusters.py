@@ -182,7 +182,10 @@ def test_files_that_are_no_cluster(name: str, text: str, said: str, tmp_path: Pa
         ('nodes = [{}]\ngpu_types = [{name = "A", watts = "350W"}]', "a number, without a unit"),
         ('nodes = [{count = "2"}]', "a number, without a unit"),
         ("nodes = [{}]\ntenant = []", "did you mean tenants? see"),
-        ("nodes = [{labels = 1}]", "got `int` (see docs/cluster-file.md)"),
+        (
+            "nodes = [{labels = 1}]",
+            "got `int` (give a list, in square brackets; see docs/cluster-file.md)",
+        ),
     ],
 )
 def test_what_was_probably_meant_is_said(line: str, said: str, tmp_path: Path) -> None:
