@@ -28,8 +28,9 @@ LIES = "sdk._reports.add(urgent=True, paces=1)"
 @pytest.fixture
 def play(tmp_path: Path) -> Iterator[Play]:
     """A play on a machine with four devices, each a set of cores."""
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    for folder in (tmp_path, *tmp_path.parents):
+        if "pytest" in str(folder):
+            folder.chmod(0o755)
     agents = Agents(tmp_path / "agents", ["a"], "--core-sets")
     bench = LocalBench(agents)
     bench.settle()
