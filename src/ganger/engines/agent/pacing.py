@@ -35,7 +35,8 @@ _MORE: Final = 0.05
 _FINE: Final = 0.01
 """What is added to the rate within what is tolerated: until the first cut, and from then on."""
 _STRIKES: Final = 3
-"""So often may the rate fall to the least: then the job is taken not to keep to it by itself."""
+"""So often may a guaranteed job lose more than a job that keeps to its rate can take: then that one
+is held for good."""
 
 
 class Guest:
@@ -180,9 +181,11 @@ class Pacing:
             return
         if now < guest.due:
             return
-        before = guest.rate
         deviation = max(1.0 - other.alone / other.micros for other in firm)
-        if terms.control == ARRIVAL_RATE:
+        if deviation > guest.rate + _TOLERATED and not guest.held:
+            guest.strikes += 1
+            guest.rate, guest.launches, guest.due = LEAST, Launches(LEAST), now + _LOOK_SECONDS
+        elif terms.control == ARRIVAL_RATE:
             guest.launches = guest.launches.after(deviation)
             guest.rate = guest.launches.rate
             guest.due = now + max(terms.settle_s, _LOOK_SECONDS)
@@ -194,9 +197,7 @@ class Pacing:
                 guest.more = _FINE
             guest.due = now + _LOOK_SECONDS
         guest.rate = min(max(guest.rate, LEAST), 1.0)
-        if guest.rate <= LEAST:  # held, so that what a step takes alone is seen again
-            guest.strikes += before > LEAST
-            guest.held = True
+        guest.held |= guest.rate <= LEAST  # so that what a step takes alone is seen again
         guest.launches = guest.launches._replace(rate=guest.rate)
 
 
