@@ -91,3 +91,13 @@ def test_what_is_wrong_is_said_in_a_line(shell: Shell) -> None:
         done = shell.ganger("tune", *words, code=2)
         assert said in done.stderr
         assert done.stderr.count("\n") == 1
+
+
+def test_no_more_trials_at_once_than_fit_where_nobody_says_how_many(shell: Shell) -> None:
+    """Six GPUs are there: one trial of four at a time, and not the four trials of the default."""
+    words = ["--space", "x=1..9", "--metric", "m", "--gpus", "4", "--detach", "--json"]
+    made = json.loads(shell.said("tune", *words, "--", "sleep", "60"))
+    assert shell.json("tune", "show", str(made["job"]))["gpus"] == 4
+    shell.ganger("tune", "stop", str(made["job"]))
+    done = shell.ganger("tune", *words, "--parallel", "4", "--", "sleep", "60", code=2)
+    assert "16" in done.stderr

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 1.0
 _ROWS: Final = 10
+_WORDS: Final = "tune"
+"""Where an experiment is from that no file states."""
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _search = click.argument("search", metavar="SEARCH", shell_complete=completion.jobs)
 _OVER: Final = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
@@ -103,10 +105,9 @@ def run(
     from ganger.lab.tuning.live import search_of
 
     client = None if dry_run else Client()
-    if client is not None and options["parallel"] is None:
-        has = client.call("GET", "/v1/status", Status).gpus
-        options["most_parallel"] = max(has // (options["gpus"] or 1), 1)
     experiment = _experiment(words, options)
+    if client is not None and options["parallel"] is None and experiment.where == _WORDS:
+        experiment = _fitted(experiment, client.call("GET", "/v1/status", Status).gpus)
     fields = search_of(experiment, experiment.document.recipe)
     fields |= {
         "retries": retries,
@@ -138,7 +139,7 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     from ganger.workloads.experiment.reading import checked, is_experiment, read_experiment
     from ganger.workloads.experiment.words import amounts_of, space_of
 
-    document, where = Document(FORMAT, metric=options["metric"]), "tune"
+    document, where = Document(FORMAT, metric=options["metric"]), _WORDS
     if words and Path(words[0]).suffix in (".toml", ".yaml", ".yml", ".json"):
         if not Path(words[0]).exists():
             raise BadInput("no such file", where=words[0], mend="a command comes after --")
@@ -159,8 +160,6 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
         said["mode"] = "max" if options["most"] else "min"
     if options["parallel"] is not None:
         said["parallelism"] = options["parallel"]
-    elif "most_parallel" in options:
-        said["parallelism"] = min(document.parallelism, options["most_parallel"])
     if options["gpus"] is not None:
         said["resources"] = msgspec.structs.replace(document.resources, gpus=options["gpus"])
     if options["space"]:
@@ -178,6 +177,18 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     except msgspec.ValidationError as error:
         raise BadInput(str(error), where=where) from None
     return checked(document, where)
+
+
+def _fitted(experiment: Experiment, gpus: int) -> Experiment:
+    """The same on a cluster of so many GPUs: no more trials at once than fit, where nobody said how
+    many."""
+    from dataclasses import replace
+
+    import msgspec
+
+    document = experiment.document
+    fit = max(min(document.parallelism, gpus // document.resources.gpus), 1)
+    return replace(experiment, document=msgspec.structs.replace(document, parallelism=fit))
 
 
 def _follow_until_over(client: Client, search: int, *, as_json: bool) -> NoReturn:

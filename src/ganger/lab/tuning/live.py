@@ -101,15 +101,7 @@ def _settled(choice: Chosen, experiment: Experiment) -> Chosen:
     if "trials" in known and "trials" not in arguments:
         wanted = document.trials or count or known["trials"]
         arguments["trials"] = min(wanted, count or TRIALS_MAX, TRIALS_MAX)
-    final = replace(choice, arguments=arguments)
-    wants = getattr(final.policy, "trials", 0)
-    if count is not None and wants > count:
-        raise BadInput(
-            f"{choice.recipe} starts {wants} trials, and there are {count} configurations",
-            where="recipe",
-            mend="use a larger space, or other parameters of the recipe",
-        )
-    return final
+    return replace(choice, arguments=arguments).within(count)
 
 
 def _available(choice: Chosen, experiment: Experiment) -> int | None:

@@ -55,15 +55,18 @@ class Chosen:
                 )
             available = TRIALS_MAX if count is None else min(count, TRIALS_MAX)
             arguments["trials"] = available if wanted is None else min(wanted, available)
-        final = replace(self, arguments=arguments)
-        wants = getattr(final.policy, "trials", 0)
+        return replace(self, arguments=arguments).within(count)
+
+    def within(self, count: int | None) -> Chosen:
+        """This, unless it wants more configurations than there are. Raises BadInput."""
+        wants = getattr(self.policy, "trials", 0)
         if count is not None and wants > count:
             raise BadInput(
                 f"{self.recipe} starts {wants} trials, and there are {count} configurations",
                 where="recipe",
                 mend="use a larger table or space, or other parameters of the recipe",
             )
-        return final
+        return self
 
 
 def _limited(experiment: Experiment) -> bool:
