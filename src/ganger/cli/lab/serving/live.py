@@ -70,7 +70,7 @@ from ganger.core.units import NEVER, SECOND, parse_duration, parse_memory
     help="After that a request is answered with 504, whatever it states.",
 )
 @click.option(
-    "--most",
+    "--limit",
     type=click.IntRange(1, 1_000_000),
     default=10_000,
     show_default=True,
@@ -97,7 +97,7 @@ from ganger.core.units import NEVER, SECOND, parse_duration, parse_memory
 @click.option("--seed", type=int, default=0, show_default=True, help="For recipes that draw.")
 def serve(
     file: str, recipe: str, host: str, port: int, lanes: int, threads: int, device: str,
-    memory: str, slo: str | None, longest: str, most: int, body: str, held: str, connections: int,
+    memory: str, slo: str | None, longest: str, limit: int, body: str, held: str, connections: int,
     access_log: bool, seed: int,
 ) -> None:  # fmt: skip
     """Serve the models of a FILE over HTTP by the Open Inference Protocol v2, batched by a recipe
@@ -123,7 +123,7 @@ def serve(
     settings = Settings(
         host=host,
         port=port,
-        most=most,
+        limit=limit,
         slo=NEVER if slo is None else _micros(slo, "--slo"),
         longest=_micros(longest, "--longest"),
         body=_bytes(body, "--body"),
