@@ -14,6 +14,7 @@ from ganger.core.plan import Reason
 from ganger.core.spec import JobSpec, Kind, Role, Shape
 from ganger.core.state.facts import Curve
 from ganger.core.state.jobs import Phase
+from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.common.reconcile import Want, placed
 from ganger.mechanisms.placement.place import Placer
@@ -119,6 +120,8 @@ class Line:
         return True
 
 
-def why_waiting(by: str) -> Reason:
-    """The reason of trials that wait for room in the grant."""
-    return Reason("Resources", by, until=CHANGES)
+def why_waiting(by: str, each: int, **numbers: float) -> Reason:
+    """The reason of trials that wait for room in the grant: `each` is to have so many GPUs;
+    `numbers` as in `Reason.evidence`. A number of epochs that no trial trains is left out."""
+    told = {name: float(number) for name, number in numbers.items() if number < NEVER}
+    return Reason("Resources", by, evidence={"each_gpus": float(each)} | told, until=CHANGES)
