@@ -113,7 +113,7 @@ class _Loader:
         """As its own does; then hold it."""
         module.__spec__.loader = module.__loader__ = self._own
         self._own.exec_module(module)
-        _do(self._after, module)
+        _do(self._after, sys.modules.get(module.__name__, module))
 
 
 class _Finder:

@@ -56,7 +56,8 @@ class Mps:
 
     def ended(self, pid: int) -> None:
         """That process was reaped: if it was the daemon, the next part that shares starts it."""
-        if pid in self.pids:
+        if self._process is not None and pid == self._process.pid:
+            self._process.poll()  # so that it does not count as one that nobody waited for
             self._process = None
 
     def serves(self) -> bool:
@@ -65,6 +66,8 @@ class Mps:
         return not self.why
 
     def _start(self) -> str:
+        if os.environ.get("GANGER_MPS") == "no":
+            return "GANGER_MPS says no"
         if self._program is None:
             return f"there is no {_PROGRAM} on the PATH"
         if len(os.fsencode(self._folder / "control_privileged")) > _SOCKET_BYTES_MAX:
