@@ -249,7 +249,7 @@ class NotifyAnswer(msgspec.Struct, kw_only=True):
 
 
 class IdleJob(msgspec.Struct, kw_only=True):
-    """A job that holds GPUs and does nothing with them; `told`: long enough to be reported."""
+    """A job that holds GPUs and does nothing with them."""
 
     job: int
     label: str
@@ -259,6 +259,7 @@ class IdleJob(msgspec.Struct, kw_only=True):
     gpus: int
     idle_seconds: float
     told: bool
+    """Whether it has been idle long enough to be reported."""
 
 
 class IdleAnswer(msgspec.Struct, kw_only=True):

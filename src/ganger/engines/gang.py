@@ -87,7 +87,7 @@ class Attempt:
 
     @property
     def failing(self) -> bool:
-        """Whether a part of it broke, so that the others were told to go."""
+        """Whether a part of it broke, so that the others were ordered to leave."""
         return self.course in (Course.BREAKING, Course.FAILING)
 
     @property

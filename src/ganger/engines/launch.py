@@ -32,11 +32,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempt has `grace` to save and leave, then gets SIGTERM, and SIGKILL `kill_after` later.
     `retries`: how many failed attempts are forgiven *from now on* (asked anew at each failure).
     `kills`: how many times more its supervisor may be killed soon after a start, likewise.
-    `step_micros`: time of one step at rate 1; 0: as first measured. `uid` and `gid`: who the job
-    runs as, -1 for the agent's own user. `warm`: modules to have imported before the start: the
-    command must then be `[python, script.py, ...]` or `[python, -m, module, ...]`. `script`: text
-    of a file that is made beside the attempt and executed, with `command` as its arguments.
-    `steps`: of a command that runs once, the other nodes start what its `srun` asks for.
+    `step_micros`: time of one step at rate 1; 0: as first measured. `uid` and `gid`: the user and
+    group that the job runs as, -1 for the agent's own user. `warm`: modules to have imported before
+    the start: the command must then be `[python, script.py, ...]` or `[python, -m, module, ...]`.
+    `script`: text of a file that is made beside the attempt and executed, with `command` as its
+    arguments. `steps`: of a command that runs once, the other nodes start what its `srun` asks for.
     `hollow`: nothing is run: the attempt holds its devices for the children of its job. `metric`:
     the one that a trial is judged by, of those that it reports; empty: the first. `printed`: what
     the job prints of it is a report, too, until it reports by the SDK.

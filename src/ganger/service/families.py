@@ -104,7 +104,7 @@ def policy_over(daemon: Daemon, parent: int) -> Policy:
 
 def unanswered(daemon: Daemon) -> list[Ask]:
     """Of a journal that was just read: what was asked for and is not there yet, and searches whose
-    end was not told."""
+    end was not reported."""
     jobs, found = daemon.kernel.jobs, list[Ask]()
     wanted = dict(daemon.kernel.settings.spawning)
     for plan in plans_backwards(daemon.journal) if wanted else ():

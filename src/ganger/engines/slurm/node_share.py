@@ -47,7 +47,7 @@ _EXIT_SECONDS: Final = 5.0
 
 
 def granted(visible: str) -> tuple[int, ...]:
-    """The devices in CUDA_VISIBLE_DEVICES. Raises ValueError for what is no number."""
+    """The devices in CUDA_VISIBLE_DEVICES. Raises ValueError for what is not a number."""
     return tuple(int(word) for word in visible.split(",") if word)
 
 

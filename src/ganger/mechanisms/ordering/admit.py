@@ -1,4 +1,4 @@
-"""Who may enter at all, and how the queue is walked when its head does not fit."""
+"""Which jobs may enter at all, and how the queue is walked when its head does not fit."""
 
 from __future__ import annotations
 

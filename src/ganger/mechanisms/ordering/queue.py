@@ -1,10 +1,11 @@
-"""The ordered queue: walk the waiting jobs in order, start who fits, preempt who comes later.
+"""The ordered queue: walk the waiting jobs in order, start jobs that fit, preempt jobs that come
+later.
 
 The rule, in full (the object reference in the tests says the same in a few lines): take waiting
 jobs in order of key. One that fits starts. If it does not and the policy preempts, running jobs
-that come after it are evicted, the last one first, until it fits; those evicted are then
-restored where they were, the first one first, if their devices are still free, and otherwise stand
-in line again. If it still does not fit, nothing is evicted, and the walk rule says who may pass.
+that come after it are evicted, the last one first, until it fits; those evicted are then restored
+where they were, the first one first, if their devices are still free, and otherwise stand in line
+again. If it still does not fit, nothing is evicted, and the walk rule says which jobs may pass.
 """
 
 from __future__ import annotations
@@ -97,14 +98,14 @@ class QueuePolicy:
     @cached_property
     def remembers(self) -> bool:
         """Whether a class that was blocked need not be tried until something changed for it. Where
-        the first who is blocked decides over the others, all are looked at in order."""
+        the first blocked job decides over the others, all are looked at in order."""
         alone = self.walk in (_SKIP, _TENANT) or (self.walk is _STRICT and self.quotas is None)
         return alone and self.place.by_room
 
     @cached_property
     def inherits(self) -> bool:
-        """Whether what blocks a head blocks whoever of its class comes behind it: if all of them
-        are placed alike, and no quota can be another reason to wait."""
+        """Whether what blocks a head blocks every job of its class behind it: if all of them are
+        placed alike, and no quota can be another reason to wait."""
         return self.remembers and self.walk is _SKIP and self.quotas is None
 
     @cached_property
@@ -114,7 +115,7 @@ class QueuePolicy:
 
     @cached_property
     def stirs(self) -> int:
-        """The changes without which nobody starts who could not."""
+        """The changes without which no job starts that could not start before."""
         stirs = CAPACITY_FREED | COMMANDED
         if self.preempt or self.walk in _BACKFILLING or not self.place.by_room:
             # Who comes or goes moves reservations, frees more than it takes, or changes sizes.

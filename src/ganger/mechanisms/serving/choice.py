@@ -27,7 +27,8 @@ class Choice(Protocol):
         BadInput for models of which too little is known."""
 
     def learn(self, world: World, memory: Any, row: int, outputs: Mapping[int, int]) -> None:
-        """What the models that were asked in time said, by model; -1 where that is not known."""
+        """What the models that were asked in time answered, by model; -1 where that is not
+        known."""
 
     def combine(
         self, world: World, memory: Any, row: int, outputs: Mapping[int, int]
@@ -153,8 +154,8 @@ class Exp4(_Weighing):
     def combine(
         self, world: World, memory: Weights, row: int, outputs: Mapping[int, int]
     ) -> tuple[int, int]:
-        """The class with the greatest weight behind it; of those that said it, the model with the
-        greatest weight is named. At equal weights the lower number wins."""
+        """The class with the greatest weight behind it; of those that answered it, the model with
+        the greatest weight is named. At equal weights the lower number wins."""
         weights = self._weights(world, memory, row)
         votes: dict[int, float] = {}
         for model, said in outputs.items():

@@ -297,8 +297,8 @@ class Seen(NamedTuple):
 
 
 class Standing:
-    """Who computes where, who sleeps below, and whose turns are over, as of the last decision. A
-    cache: a decision looks at those who changed."""
+    """Which jobs compute where, which sleep below, and which turns are over, as of the last
+    decision. A cache: a decision looks at the jobs that changed."""
 
     __slots__ = (
         "_asleep",

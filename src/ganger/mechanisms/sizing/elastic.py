@@ -347,7 +347,7 @@ def by_total(view: View, market: Market) -> Ints:
 
 def until_sated(rule: Rule, begin: Rule | None = None) -> Rule:
     """`rule`, one by which all grow, from `begin` or their least, until no next step gains any
-    more: where there is room for that, it need not be asked who is first."""
+    more: where there is room for that, no order among them is needed."""
 
     def sated(view: View, market: Market) -> Ints:
         sizes = market.least

@@ -1,4 +1,4 @@
-"""Marginal gain: who profits most from the next GPU. Curves in, sizes out.
+"""Marginal gain: which job profits most from the next GPU. Curves in, sizes out.
 
 `work` is what is left, in the unit that throughput counts. Sizes are in steps of the curves; 0
 means that the job does not run. All rules are pure and break ties by the lower index.
@@ -63,7 +63,8 @@ class Curves(NamedTuple):
 
 
 def first_fit(costs: Ints, capacity: int) -> NDArray[np.bool_]:
-    """Who gets all of what it wants, one after the other, where those who do not fit are passed."""
+    """Which jobs get all of what they want, one after the other; jobs that do not fit are
+    passed."""
     taken = np.zeros(len(costs), np.bool_)
     rows = np.flatnonzero(costs <= capacity)
     while len(rows):

@@ -53,7 +53,7 @@ def search_of(view: View, name: str) -> int:
 
 
 def trial_of(view: View, search: int, gpus: int, widest: int = 0) -> JobSpec:
-    """A trial of which nothing is said but what it may hold: `gpus`, or up to `widest` if that is
+    """A trial that states nothing but what it may hold: `gpus`, or up to `widest` if that is
     more."""
     spec = view.jobs.spec(search)
     role = Role(size=gpus, least=gpus, most=widest) if widest > gpus else Role(size=gpus)
@@ -86,7 +86,7 @@ def resize(view: View, job: int, gpus: int, place: Placer) -> bool:
 
 
 class Line:
-    """Trials that wait to be started, the earliest row first. A cache: who is in it may have been
+    """Trials that wait to be started, the earliest row first. A cache: a trial in it may have been
     started since."""
 
     def __init__(self) -> None:

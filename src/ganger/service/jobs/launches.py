@@ -1,4 +1,4 @@
-"""What an engine is told when it launches a job: its facts, with the names of this job put in."""
+"""What an engine gets when it launches a job: its facts, with the names of this job put in."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SLURM = re.compile(r"%(%|[0-9]{0,2}[jJAaxu])")
 
 def kept_run_time(jobs: Jobs, job: int) -> int:
     """How long a job ran in attempts whose work is kept (microseconds): of its run time the part
-    that the kept work is of all that it did. Suspended time is no run time."""
+    that the kept work is of all that it did. Suspended time is not run time."""
     work, lost = float(jobs.work[job]), float(jobs.lost[job])
     part = work / (work + lost) if work + lost > 0 else 1.0
     return int(int(jobs.ran[job]) * part)
