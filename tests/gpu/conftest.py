@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 
 from cli.rig import Shell
+from engines.rig import processes_with
 from ganger.core.events import Sampled
 from ganger.service import agents
 from ganger.service.durable.journal import Journal
@@ -68,7 +70,7 @@ class Desk(Shell):
         self.said("up", "--recipe", recipe, "--name", "box")
         self.until(lambda: self.json("nodes")[0]["sharing"], "the agent")
 
-    def train(self, name: str, *words: str, width: int = 8192, pause: float = 0.01) -> int:
+    def train(self, name: str, *words: str, width: int = 8192, pause: float = 0.006) -> int:
         """A job that trains until it is told to end."""
         command = [PYTHON, str(TRAIN), str(self.cwd / name), str(width), str(pause)]
         words = ("--name", name, "--model", "net", *words)
@@ -133,13 +135,13 @@ class Desk(Shell):
         return "\n".join([self.said("queue", "--all"), *some])
 
 
-@pytest.fixture
-def desk() -> Iterator[Desk]:
-    """A home whose path is short enough for the sockets of MPS."""
+@contextmanager
+def a_desk() -> Iterator[Desk]:
+    """In a folder whose path is short enough for the sockets of MPS."""
     root = Path(tempfile.mkdtemp(prefix="gg-"))
     made = Desk(root)
-    yield made
     try:
+        yield made
         running = [job["label"] for job in made.json("queue")["jobs"]]
         if running:
             made.ganger("cancel", *running)
@@ -147,4 +149,12 @@ def desk() -> Iterator[Desk]:
         made.said("down")
     finally:
         agents.stop(made.home / "agent")
+        assert processes_with(f"CUDA_MPS_PIPE_DIRECTORY={made.home}/agent/mps") == []
         shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    """A home of its own."""
+    with a_desk() as made:
+        yield made

@@ -12,7 +12,7 @@ from torch import nn
 
 from ganger import sdk
 
-record, width, pause, *hook = [*sys.argv[1:], *("8192", "0.01")[len(sys.argv) - 2 :]]
+record, width, pause, *hook = [*sys.argv[1:], *("8192", "0.006")[len(sys.argv) - 2 :]]
 size = int(width)
 torch.manual_seed(0)
 net = nn.Sequential(*(nn.Linear(size, size, device="cuda", dtype=torch.bfloat16) for _ in "abc"))

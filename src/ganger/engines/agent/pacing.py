@@ -56,6 +56,8 @@ class Guest:
         self.known: tuple[float, bool] | None = (1.0, False)
         """The rate that its supervisor knows, and whether it holds the job; None: nobody knows."""
         self.launches = Launches(LEAST)
+        self.used: Used | None = None
+        """What it used at the last look."""
         self.beside = False
         """Whether there was a guaranteed one on its devices at the last look."""
         self.more = _MORE
@@ -130,8 +132,14 @@ class Pacing:
         guest = self._guests.get(used.key)
         if guest is None:
             return used
+        guest.used = used
         speed = guest.alone / guest.micros if guest.alone and guest.micros else 0.0
         return structs.replace(used, rate=round(guest.rate, 4), speed=round(speed, 4))
+
+    def news(self, key: Key) -> list[Used]:
+        """Of a part whose rate has changed, what it used at the last look, with that."""
+        used = self._guests[key].used
+        return [] if used is None else [self.said_with(used)]
 
     def _hurry(self, now: float) -> None:
         if any(guest.terms is not None for guest in self._guests.values()):

@@ -184,6 +184,7 @@ class Agent:
     def _pace(self) -> None:
         """Tell supervisors for which part of the time their jobs compute, where that changed."""
         for rate in self._pacing.look_if_due(time.monotonic()):
+            self._tell(*self._pacing.news(rate.key))
             launched = self._parts[rate.key].launched
             if launched is not None and launched.paces:
                 self._pass_on(rate)
