@@ -46,6 +46,8 @@ _ONLY_NEW = QUEUED | COMMANDED
 _STRICT, _SKIP, _TENANT, _STEPS = Walk.STRICT, Walk.SKIP, Walk.TENANT, Moves.STEPS
 _AS_IS: Mapping[int, int] = MappingProxyType({})
 _BACKFILLING = (Walk.EASY, Walk.CONSERVATIVE)
+_TENANTS = (1 << 30) - 1
+"""The bits of a tenant in a class, from bit 50 on."""
 _EVICTED = -1
 """The class of those who were evicted in this walk and stand in line again, each for itself."""
 
@@ -92,7 +94,7 @@ class QueuePolicy:
             return int(at.tenant[job])
         kind: int = (at.shape[job] << 80) | (at.within[job] + 1)
         if self.quotas is not None:
-            kind |= at.tenant[job] << 50
+            kind |= at.tenant[job] << 50  # `_TENANTS` finds it again
         return kind | (self.place.kind(view, job) << 45)
 
     @cached_property
@@ -344,6 +346,26 @@ class _Pass:
         if self.limits:
             tenant = self.view.at.tenant[job]
             self.used[tenant] = self.used.get(tenant, 0) + self.view.at.gpus[job]
+            if self.policy.remembers:
+                self._now_over_quota(tenant, entry)
+
+    def _now_over_quota(self, tenant: int, present: Entry) -> None:
+        """A job of the tenant started at `present`. Its blocked classes for which the quota is too
+        small now wait for that: those behind from now on, those before from the next decision."""
+        blocked, at = self.pending.blocked, self.view.at
+        limit = self.limits.get(tenant, NEVER) - self.used[tenant]
+        for kind, record in list(blocked.records.items()):
+            head = (
+                None if record.tried or kind >> 50 & _TENANTS != tenant else self.pending.head(kind)
+            )
+            if head is None or at.gpus[head[-1]] <= limit:
+                continue
+            if head > present:
+                record.tried = True
+                heappush(self.heads, (head, kind))
+            else:
+                self._wait(head[-1])
+                blocked.always(kind)
 
     # ------------------------------------------------------------------ preempting
 
