@@ -11,7 +11,7 @@ import numpy as np
 
 from ganger.core.books.ledger import Fit
 from ganger.core.plan import Plan
-from ganger.core.protocols import Policy
+from ganger.core.protocols import Policy, revived
 from ganger.core.spec import Locality, OnPreempt
 from ganger.core.state.jobs import Phase
 from ganger.core.state.table import Ids
@@ -134,7 +134,7 @@ class Gathering:
 
     def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
         """The inner plan, or a move."""
-        plan, memory = self.inner.decide(view, memory)
+        plan, memory = self.inner.decide(view, revived(memory, self.inner.decide))
         if not plan.actions and self._gather(view):
             plan = view.draft.plan(plan.reasons, plan.wake, plan.until)
         return plan, memory
