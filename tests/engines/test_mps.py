@@ -5,11 +5,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from engines.conformance import Play
+from engines.rig import Agents, LocalBench, processes_of
+from ganger.core.events import Released
+from ganger.core.plan import Slot, Start, Stop
 from ganger.core.spec import Needs, NodeSpec, Role, Shape
 from ganger.engines.agent.pacing import Pacing
 from ganger.engines.agent.protocol import Key, Part, Prepare, Rate, Terms
@@ -26,7 +32,12 @@ fi
 read -r words
 kill -0 "$(cat pid)" 2>/dev/null || { echo "Cannot find MPS control daemon process" >&2; exit 1; }
 echo "$words" >> asked
-case "$words" in quit) kill "$(cat pid)"; rm pid ;; *) echo 100.0 ;; esac
+case "$words" in
+    quit) kill "$(cat pid)"; rm pid ;;
+    get_server_list) echo 77 ;;
+    get_client_list*) cat clients ;;
+    *) echo 100.0 ;;
+esac
 """
 NODE = (NodeSpec(gpus=2, gpu_type="H100", name="box"),)
 KEY = Key(3, 1)
@@ -66,7 +77,7 @@ def test_parts_that_share_compute_through_the_daemon_within_what_they_asked_for(
     sharing = Sharing(NODE, mps=Mps(folder))
     assert sharing.said == "MPS"
     quarter = Needs(share=250, gpu_memory=8192)
-    assert bounds(sharing, prepared(quarter)) == ("25", "0=8192M,1=8192M")
+    assert bounds(sharing, prepared(quarter)) == ("25", "0=8192M")
     assert sharing.variables(prepared(quarter))[0]["CUDA_MPS_PIPE_DIRECTORY"] == str(folder)
     assert bounds(sharing, prepared(Needs(), share=500)) == ("", ""), "only booked by a recipe"
     assert bounds(sharing, prepared(Needs())) is None, "it has its GPU for itself"
@@ -87,7 +98,7 @@ def test_terms_bound_the_threads_to_the_limit_and_those_of_an_opportunistic_job_
     pacing.add(KEY, [0], token.terms, 0.0, sharing.threads(token))
     assert pacing.look(0.0) == [Rate(KEY, 1.0)], "what MPS bounds need not be held"
     pacing.add(Key(4, 1), [0], Terms(Key(4, 1), 0.6, 1.0), 1.0)
-    assert pacing.look(1.0) == [Rate(KEY, pytest.approx(0.8), True), Rate(Key(4, 1), 0.6, True)]
+    assert pacing.look(1.0) == [Rate(KEY, 0.8, True), Rate(Key(4, 1), 0.6, True)]
     sharing.close()
 
 
@@ -116,6 +127,52 @@ def test_a_daemon_that_died_is_started_again_for_the_next_part_that_shares(folde
     assert sharing.variables(prepared(Needs(share=500)))
     assert sharing.pids != {pid}
     sharing.close()
+
+
+NVML = """
+class NVMLError(Exception): pass
+nvmlInit = nvmlShutdown = lambda: None
+nvmlDeviceGetCount = lambda: 1
+nvmlDeviceGetHandleByIndex = lambda i: i
+nvmlDeviceGetName = lambda i: "NVIDIA H100 80GB HBM3"
+class nvmlDeviceGetUtilizationRates:
+    gpu = 50
+    def __init__(self, i): pass
+"""
+CLIENT = """
+import os, signal, sys, time
+with open(os.path.join(os.environ["CUDA_MPS_PIPE_DIRECTORY"], "clients"), "a") as clients:
+    print(os.getpid(), file=clients)
+if sys.argv[1] == "saves": signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("ending", ["saves", "dies"])
+def test_a_client_that_a_signal_will_kill_parts_from_the_gpu_first(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "pynvml.py").write_text(NVML)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
+    with TemporaryDirectory(prefix="gg-") as short:
+        agents = Agents(Path(short), ["a"], "--gpus", "")
+        bench = LocalBench(agents)
+        bench.settle()
+        play, job = Play(bench), 0
+        assert [box.hello.sharing for box in bench.engine.boxes.values()] == ["MPS"]
+        bench.launch(job, sys.executable, "-S", "-c", CLIENT, ending, counted=False)
+        play.apply(Start(job, 1, (Slot(0, 1, share=500),)))
+        play.wait(lambda: agents.log(job) == "ready\n", "the client")
+        (client,) = processes_of(job)
+        play.apply(Stop(job, 1, "cancelled"))
+        play.until(Released, job)
+        asked = (Path(short) / "a" / "mps" / "asked").read_text().splitlines()
+        assert (f"terminate_client 77 {client}" in asked) == (ending == "dies")
+        bench.engine.close()
+        agents.close()
+        assert "quit" in (Path(short) / "a" / "mps" / "asked").read_text().splitlines()
 
 
 def test_without_mps_the_agent_says_why_and_gives_time_slices(

@@ -17,6 +17,7 @@ from ganger.engines.agent.attempt.spawn import HELD, PROGRAMS, Places, starter, 
 from ganger.engines.agent.attempt.supervisor import Supervisor
 from ganger.engines.agent.protocol import Exit, Go, Prepare
 from ganger.engines.agent.rights import rights_of
+from ganger.engines.agent.sharing import Mps
 from ganger.engines.launch import Launch
 
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK  # a FIFO must not hold us
@@ -42,6 +43,11 @@ class Home(NamedTuple):
     def socket(self) -> Path:
         """Where the engine dials."""
         return self.path / "agent"
+
+    @property
+    def mps(self) -> Path:
+        """Where the sockets and logs of MPS are, if jobs share GPUs by it."""
+        return self.path / "mps"
 
     @property
     def leaving(self) -> Path:
@@ -148,6 +154,7 @@ def _keep(start: Start, control: socket.socket) -> None:
         zygote,
         start.home.exits,
         start.cores,
+        Mps(start.home.mps) if start.mps else None,
     )
     supervisor.run(workers, str(places.cwd))
 
