@@ -47,7 +47,7 @@ def _mistyped(args: list[str]) -> bool:
     """Whether the first word can only be meant as a command: it is no option and no file, and what
     a search by its options needs is not there."""
     word = args[0]
-    said = any(one == "--" or one.startswith("--metric") for one in args)
+    said = any(each == "--" or each.startswith("--metric") for each in args)
     return not (said or word.startswith("-") or Path(word).suffix or "/" in word)
 
 
