@@ -75,8 +75,8 @@ def arms_of(labels: Sequence[str], costs: Floats) -> Arms:
     known = costs[np.isfinite(costs)]
     mean = float(known.mean()) if len(known) and known.mean() > 0 else 1.0
     return Arms(
-        np.array([users[one[0]] for one in split], np.int64),
-        np.array([models[one[2]] for one in split], np.int64),
+        np.array([users[part[0]] for part in split], np.int64),
+        np.array([models[part[2]] for part in split], np.int64),
         np.maximum(np.nan_to_num(costs, nan=mean, posinf=mean) / mean, 1e-9),
     )
 
