@@ -60,6 +60,7 @@ gittins(step=20m,walk=strict) helios(walk=skip) helios-ces(buffer=1,hold=1,falls
 helios-ces(buffer=0,every=3m) heterogeneity-agnostic(chance=yes)
 jigsaw(fraction=0.1,gain=1,share=4) liquid(limit=0.6,racks=1,batch=no)
 salus(iterations=preempt) salus(iterations=round_robin,share=3)
+harmony(walk=skip) singularity(standard=0.3,level=1m,interval=2m)
 heterogeneity-agnostic(walk=skip) hierarchical(inside=fifo) hierarchical(agnostic=yes,every=3m)
 fgd(workload=3*1x300@2;2*2;1*4,walk=skip) fgd(ties=lowest) fgd(covers=0.5)
 hived(cells=lab:1x1;ann:1x2;bob:1x1;cid:1x1) hived(cells=lab:1x4;ann:2x2;bob:1x1;cid:2x1)

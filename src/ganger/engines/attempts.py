@@ -8,7 +8,7 @@ done then, say the tables in `life`; this file finds out what happened, and does
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from math import inf
 
 from ganger.core.errors import BadInput
@@ -30,6 +30,7 @@ from ganger.engines.gang import (
     UNCHANGED,
     Attempt,
     Hold,
+    Knobs,
     NodePart,
     adopted,
     finished_before,
@@ -174,7 +175,9 @@ class Attempts:
         self._last[one.job] = max(one.attempt, self._last.get(one.job, 0))
         self._work.declare(one.job, one.launch.step_micros)
 
-    def start(self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...]) -> None:
+    def start(
+        self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...], knobs: Knobs
+    ) -> None:
         """Run a new attempt once those of `waits` that are leaving are gone. A second call changes
         nothing."""
         if attempt <= self._last.get(job, 0):
@@ -185,12 +188,11 @@ class Attempts:
             self._last[job] = attempt
             self.events.append(Failed(job, attempt, UNCHANGED, f"LaunchFailed: {error}", True))
             return
-        one = Attempt(job, attempt, placement, launch)
-        if waits:
-            one.waits = {
-                key for key, other in self._attempts.items()
-                if key[0] in waits and other.want >= Want.LEAVE and key != one.key
-            }  # fmt: skip
+        one = Attempt(job, attempt, placement, launch, knobs)
+        one.waits = {
+            key for key, other in self._attempts.items()
+            if key[0] in waits and other.want >= Want.LEAVE and key != one.key
+        }  # fmt: skip
         self._add(one)
         self._advance(one)
 
@@ -240,7 +242,7 @@ class Attempts:
         if one is not None:
             self._order(one, Order.SUSPEND if suspended else Order.RESUME)
 
-    def share(self, key: tuple[int, int], knobs: Mapping[str, float | bool | str]) -> None:
+    def share(self, key: tuple[int, int], knobs: Knobs) -> None:
         """On what terms the attempt shares its devices from now on."""
         attempt = self._attempts.get(key)
         if attempt is not None:
@@ -259,9 +261,8 @@ class Attempts:
 
     def _say(self, one: Attempt, node: int) -> None:
         """Tell the agent what is wanted of a part that it has."""
-        suspended = one.want == Want.SUSPEND
-        wanted = News.END if one.ending else News.SUSPEND if suspended else News.RESUME
-        self._news(one, node, wanted)
+        wanted = News.SUSPEND if one.want == Want.SUSPEND else News.RESUME
+        self._news(one, node, News.END if one.ending else wanted)
 
     def _repeat(self, one: Attempt, node: int) -> None:
         self._say_terms(one, node)

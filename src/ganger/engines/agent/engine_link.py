@@ -32,6 +32,7 @@ from ganger.engines.agent.protocol import (
     proof,
     proves,
 )
+from ganger.engines.agent.sharing import Sharing
 from ganger.engines.agent.wire import UNPROVED_BYTES_MAX, GoneError, Link
 
 log = logging.getLogger("ganger.agent")
@@ -46,6 +47,7 @@ class Host(Protocol):
     nodes: tuple[NodeSpec, ...]
     boot: str
     containment: Containment
+    sharing: Sharing
 
     def states(self) -> list[Message]:
         """All that the engine must get at first."""
@@ -186,6 +188,7 @@ class EngineLink(Connections[_Engine]):
                 host.containment.warnings,
                 engine.nonce,
                 given,
+                sharing=host.sharing.said,
             ),
         )
 

@@ -79,7 +79,8 @@ class Hello(Message, frozen=True):
     """The agent: its name, the nodes it offers (GPUs, CPUs, memory), and what it cannot do.
 
     `boot` tells one boot of the machine from another; `containment` is `v2`, `hybrid`, `v1` or
-    `none`; `warnings` are for people.
+    `none`; `warnings` are for people. `sharing`: how jobs share a device there, `MPS`, `time
+    slices: ` and why not by MPS, `core sets`, or nothing.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Hello(Message, frozen=True):
     nonce: bytes = b""
     proof: bytes = b""
     version: int = VERSION
+    sharing: str = ""
 
 
 class Welcome(Message, frozen=True):
@@ -119,7 +121,9 @@ class Part(msgspec.Struct, frozen=True):
     """What one node runs of a gang.
 
     `devices` are numbers of the seat's GPUs; the part's workers have the ranks from `first_rank`
-    on, of `world_size`; `node_rank` of `nodes`; `role_rank` is the first worker's rank in its role.
+    on, of `world_size`; `node_rank` of `nodes`; `role_rank` is the first worker's rank in its role;
+    `share`: the thousandths of each device that it takes where the recipe lets jobs share devices,
+    0: what its role needs.
     """
 
     devices: tuple[int, ...] = ()
@@ -131,18 +135,21 @@ class Part(msgspec.Struct, frozen=True):
     nodes: int = 1
     role_rank: int = 0
     role_size: int = 1
+    share: int = 0
 
 
 class Prepare(Message, frozen=True):
     """Make the attempt's folder and be able to start it. Answered by `Prepared` or `Refused`.
 
     With `go` it is started at once: the gang has this part only. The parts of one node come in
-    `parts`, one per role."""
+    `parts`, one per role. `terms`: those on which it will share its devices, where they are known.
+    """
 
     key: Key
     launch: Launch
     parts: tuple[Part, ...]
     go: bool = False
+    terms: Terms | None = None
 
 
 class Go(Message, frozen=True):
@@ -319,12 +326,17 @@ class Leaving(Message, frozen=True):
 
 
 class Used(Message, frozen=True):
-    """How busy the part was since the agent last looked: of its GPUs the busiest one's share of the
-    time (-1: not measured), and cores. Sent every few seconds, and not kept."""
+    """How busy the part was since the agent last looked: of its GPUs the busiest one's share of
+    the time (-1: not measured), and cores. Sent every few seconds, and not kept.
+
+    `rate`: for which part of the time it may compute now; `speed`: of its speed alone, as its own
+    steps measured both (0: not known)."""
 
     key: Key
     gpu: float
     cores: float
+    rate: float = 1.0
+    speed: float = 0.0
 
 
 class Exit(msgspec.Struct, frozen=True):

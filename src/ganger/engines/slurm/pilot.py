@@ -27,6 +27,7 @@ from ganger.core.spec import NodeSpec
 from ganger.engines.agent.attempt.launch import Home
 from ganger.engines.agent.meter import Meter, by_nvml
 from ganger.engines.agent.server import Agent
+from ganger.engines.agent.sharing import Mps, Sharing
 from ganger.engines.slurm.node_share import granted
 
 _LOOK_SECONDS: Final = 1.0
@@ -142,6 +143,7 @@ def _run_agent(folder: CrewFolder, scratch: Path) -> None:
         token=folder.token(),
         cgroups=False,
         meter=Meter(by_nvml()),
+        sharing=Sharing((node,), mps=Mps(scratch / "mps")),
     ).run()
 
 

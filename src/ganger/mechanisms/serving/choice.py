@@ -13,6 +13,7 @@ from ganger.core.errors import BadInput
 from ganger.core.serving.world import Lane, World
 from ganger.core.units import SECOND
 from ganger.mechanisms.serving.on_time import OnTime
+from ganger.mechanisms.serving.pipeline import quickest
 
 
 class Choice(Protocol):
@@ -263,3 +264,26 @@ def _latencies(world: World, model: int, lanes: Sequence[Lane]) -> list[Sequence
     """The mean latencies of a model, by lane that runs it."""
     found = [world.latencies(model, lane) for lane in lanes]
     return [each.mean for each in found if each is not None]
+
+
+@dataclass(frozen=True)
+class Quickest:
+    """Of what is in some memory already, else of all, the model that takes least alone."""
+
+    def begin(self, world: World) -> None:
+        """Nothing is learned."""
+
+    def choose(self, world: World, memory: Any, row: int, variants: Sequence[int]) -> Sequence[int]:
+        """One model."""
+        here = {model for store in world.stores for model in (*store.resident, *store.loading)}
+        return (min(variants, key=lambda model: (model not in here, quickest(world, model))),)
+
+    def learn(self, world: World, memory: Any, row: int, outputs: Mapping[int, int]) -> None:
+        """Nothing."""
+
+    def combine(
+        self, world: World, memory: Any, row: int, outputs: Mapping[int, int]
+    ) -> tuple[int, int]:
+        """What the model said that was asked."""
+        ((model, said),) = outputs.items()
+        return model, said

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from ganger.core.errors import InvariantError
+from ganger.core.serving.residence import Residence
 from ganger.core.serving.router import Router
 from ganger.core.serving.verbs import (
     CANCELLED,
@@ -37,7 +38,6 @@ from ganger.core.serving.world import OPEN, Lane, World
 from ganger.core.units import NEVER
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
-from ganger.sim.requests.residence import Residence
 from ganger.sim.requests.tokens import Steps
 
 KEEP: Final = 1 << 16

@@ -132,9 +132,11 @@ class Utilisation(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Model(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A model: what it is, how well it answers, how fast, and what it needs."""
+    """A model: what it is, how well it answers, how fast, and what it needs. `onnx`: the file that
+    `ganger serve` runs, in the folder of the models file or below it."""
 
     name: _Name
+    onnx: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
     family: str = ""
     source: str = ""
     accuracy: _Part | None = None
