@@ -1,5 +1,10 @@
 """What the daemon does for searches and services beside its kernel: it answers Spawn with children,
-and ends searches whose trials are all over."""
+and ends searches whose trials are all over.
+
+The next batch accepts the children, with their parent's command and the next configuration. What
+was asked for and not answered when a daemon was killed is found in its last plans. A search is a
+hollow attempt (`engines/gang.py`): it holds devices and runs nothing.
+"""
 
 from __future__ import annotations
 

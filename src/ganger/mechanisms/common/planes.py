@@ -1,4 +1,7 @@
-"""One policy for services and another for all other jobs, on the same cluster."""
+"""One policy for services and another for all other jobs, on the same cluster.
+
+On the command line: `ganger simulate --serving RECIPE`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""One policy for the cluster, and another for the jobs inside each grant."""
+"""One policy for the cluster, and another for the jobs inside each grant.
+
+The inner policy works on `view.inside(parent)`. A search whose inner policy asks for trials ends
+when that policy says so (`Search.over`); any other ends with its last child. An inner policy that
+has `wants` says how many GPUs the grant has from now on: `regrant` gives some back, or takes some
+that are free.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,10 @@
 """Elastic allocators: how large every job should be, by a gain rule over its throughput curve.
 
-All read the curves from the oracle (`throughput`) and what is left from `view.remaining`; where
-the oracle does not know, speed is taken as linear and all work as equal.
+All read the curves from the oracle (`throughput`) and what is left from `view.remaining`; where the
+oracle does not know, speed is taken as linear and all work as equal.
+
+Rules work on arrays of jobs x sizes. Only jobs that change size are drafted. Jobs that fit in other
+pools yield to jobs that fit only in this one.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 """What keeps a job on hold besides people: a time that has not come, jobs that are not over,
-ceilings."""
+ceilings.
+
+`dependencies` and `limits` say when a job is released. A policy never sees a job on hold, so that
+none can exceed a limit.
+"""
 
 from __future__ import annotations
 
