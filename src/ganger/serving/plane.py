@@ -65,7 +65,7 @@ class Ticket(Struct, eq=False):
 
 
 class Workers(Protocol):
-    """Who carries out orders: each ends with a call, by the thread of the plane."""
+    """Carries out orders: each ends with a call, by the thread of the plane."""
 
     def run(
         self, lane: int, model: int, jobs: Sequence[Feeds], done: Callable[[list[Given]], None]

@@ -143,7 +143,7 @@ def _tensor(given: Any, where: str) -> Tensor:
 
 def warm_up(session: Any, signature: Signature) -> None:
     """Run once on zeros, so that the first request does not pay for what is made lazily. A model
-    that cannot run on them is not warm, which is no fault."""
+    that cannot run on them is not warm, which does not count as a fault."""
     feeds = {}
     for each in signature.inputs:
         shape = [abs(length) for length in each.shape]

@@ -115,13 +115,13 @@ def believed(
 
 def potential(best: dict[int, float], bounds: dict[int, float]) -> int:
     """The user whose best value may rise the most: by the upper bound of what one more trial
-    reaches. Users for whom nothing was trained yet come first."""
+    reaches. Users without a trained trial come first."""
     return max(bounds, key=lambda user: bounds[user] - best.get(user, -math.inf))
 
 
 class ServedMemory(msgspec.Struct, frozen=True):
-    """The trials of the search; whom the last ones were started for, and how good that one's best
-    was when the row of them began; and whether users take turns from now on."""
+    """The trials of the search; the user for which the last ones were started, and how good that
+    one's best was when the row of them began; and whether users take turns from now on."""
 
     trials: list[int] = []
     user: int = -1

@@ -1,7 +1,7 @@
 """HTTP/1.1 connections over httptools: what they may send, for how long, and how many there may be.
 
 A connection answers one request at a time; while it does, it reads at most a little ahead. All
-bytes of bodies that are held are counted, whoever sent them.
+bytes of bodies that are held are counted, from all connections together.
 """
 
 from __future__ import annotations

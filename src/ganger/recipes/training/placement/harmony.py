@@ -30,8 +30,8 @@ class _Harm(NamedTuple):
 
 
 class Residents:
-    """Who is on which node, and how fast beside all neighbours: a cache of sums that follows the
-    books, so that a decision touches what changed."""
+    """Which jobs are on which node, and how fast beside all neighbours: a cache of sums that
+    follows the books, so that a decision touches what changed."""
 
     def __init__(self) -> None:
         self._delta = HoldingsDelta()
@@ -72,7 +72,7 @@ class Residents:
         return known[model]
 
     def harm_on(self, view: View, model: int, nodes: Iterable[int]) -> _Harm:
-        """The same of several nodes: who is on more than one of them counts once."""
+        """The same of several nodes: a job on more than one of them counts once."""
         part, loss = 1.0, 0.0
         for other in self._near(nodes):
             theirs = view.at.model[other]
