@@ -48,8 +48,10 @@ STATED: dict[str, str] = {
     "dragon": "patience=30.0 s, quiet=1m 00s",
     "dybatch": "slice=8",
     "e-las": "index=estimate",
+    "easeml": "patience=10, delta=0.1",
     "ebird": "tick=1 ms",
     "edl": "thresholds=54m 10s;2h 00m;5h 00m",
+    "fluid": "packed=2",
     "ftf": "every=6m 00s",
     "gandiva": "quantum=1m 00s, pack=true",
     "gavel": "every=6m 00s",
@@ -108,6 +110,7 @@ OURS: dict[str, str] = {
     " patience=0 s, counters=false, by_type=false, left_over=false, held_back=false,"
     " dropped=false, shuffled=false",
     "genie": "walk=skip",
+    "harmony": "walk=strict",
     "gittins": "sizes=, step=none, quantum=10m 00s, refresh=1h 00m, attained=service, walk=skip",
     "helios": "walk=strict",
     "helios-ces": "falls=1.0",
@@ -115,6 +118,9 @@ OURS: dict[str, str] = {
     "hierarchical": "inside=fairness, agnostic=false, fill=true",
     "hived": "cells=",
     "horus": "limit=1.0, exceed=true, distance=0.1, shortest=false, share=2, skip=false",
+    "easeml": "trials=100, epochs=81.0, serves=hybrid, alike=0.5, mode=min, gpus=1",
+    "fluid": "trials=27, tuner=all, eta=3, first=1.0, epochs=81.0, most_gpus=8, dynamic=true,"
+    " mode=min",
     "hermes": "trials=27, window=1.0, epochs=81.0, mode=min, gpus=1",
     "hyperdrive": "trials=100, target=none, kill=none, every=5.0, epochs=100.0, deadline=none,"
     " mode=min, gpus=1",
@@ -162,6 +168,7 @@ OURS: dict[str, str] = {
     "serve.triton": "size=64, delay=0 s, preferred=, longest=0, cache=none",
     "sia": "restart=30.0 s",
     "sjf": "walk=strict",
+    "singularity": "premium=0.95, standard=0.7, interval=5m 00s, level=6m 00s",
     "smd": "slot=10m 00s, epsilon=0.05, effort=1",
     "space-sharing": "mode=mps, walk=skip",
     "spin": "window=20, slots=20, slot=none",

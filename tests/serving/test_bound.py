@@ -352,6 +352,24 @@ def test_it_is_near_the_optimum_of_several_where_batches_fill(kind: str, near: f
     assert best <= found <= near * best
 
 
+@pytest.mark.parametrize(
+    ("kind", "each", "waves"), [("two types", 6, 2), ("a family on two types", 12, 4)]
+)
+def test_it_is_near_the_optimum_of_two_types_of_device_where_batches_fill(
+    kind: str, each: int, waves: int
+) -> None:
+    """So many of each arrive together every 8 ms: more than a lane of each type can do in 16."""
+    models, types, variants, _ = KINDS[kind]
+    codes = [code for code, those in enumerate(variants) if those]
+    asked = [Asked(8 * wave, code, 16) for wave in range(waves) for _ in range(each)
+             for code in codes]  # fmt: skip
+    rates = Rates(models, [(type_, 1) for type_ in types], variants)
+    found = bounded(iter([columns(asked)]), rates).in_time
+    best = best_in_order(models, types, variants, asked)
+    assert best < len(asked)
+    assert best - 1e-6 <= found <= 1.05 * best
+
+
 def test_it_is_near_the_optimum_of_one_model_where_batches_fill() -> None:
     """Six arrive together, again and again, twice as many as one lane can do in time."""
     asked = [Asked(8 * (at // 6), 0, 24) for at in range(300)]

@@ -65,11 +65,13 @@ class ChildAnswer(msgspec.Struct, kw_only=True):
 
 class FamilyAnswer(msgspec.Struct, kw_only=True):
     """The children of a search or a service, at most the last 1000; of a search, the number of the
-    one that reported the `best` value last, and the name of what is reported."""
+    one that reported the `best` value last, the name of what is reported, and which limit ended it,
+    such as `the deadline`."""
 
     children: list[ChildAnswer]
     best: int | None
     metric: str
+    ended_by: str = ""
 
 
 class JobDetail(JobAnswer, kw_only=True):
@@ -249,7 +251,7 @@ class NotifyAnswer(msgspec.Struct, kw_only=True):
 
 
 class IdleJob(msgspec.Struct, kw_only=True):
-    """A job that holds GPUs and does nothing with them; `told`: long enough to be reported."""
+    """A job that holds GPUs and does nothing with them."""
 
     job: int
     label: str
@@ -259,6 +261,7 @@ class IdleJob(msgspec.Struct, kw_only=True):
     gpus: int
     idle_seconds: float
     told: bool
+    """Whether it has been idle long enough to be reported."""
 
 
 class IdleAnswer(msgspec.Struct, kw_only=True):

@@ -1,8 +1,8 @@
 """The attempts that an engine follows: what is wanted of each, what agents say of it, how it ends.
 
-No clock but the monotonic one, no socket: it is told by the fleet, and speaks through it. What it
-makes of all that are events, in `events`. Which state follows which, and what is done then, say the
-tables in `life`; here is found out what happened, and done what they say.
+No clock but the monotonic one, no socket: the fleet brings what agents report, and carries orders
+to them. What it makes of all that are events, in `events`. Which state follows which, and what is
+done then, say the tables in `life`; this file finds out what happened, and does what they say.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Attempts:
             self._advance(one)
 
     def unknown(self, keys: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Those of `keys` that are not followed, and of which nothing is still to be told."""
+        """Those of `keys` that are not followed, and of which no event is still to come."""
         known = self._attempts.keys() | self._refusals.keys()
         known |= {(getattr(e, "job", -1), getattr(e, "attempt", -1)) for e in self.events}
         return [key for key in keys if key not in known]
@@ -178,7 +178,8 @@ class Attempts:
     def start(
         self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...], knobs: Knobs
     ) -> None:
-        """Run a new attempt once those of `waits` that are leaving are gone. Again is no error."""
+        """Run a new attempt once those of `waits` that are leaving are gone. A second call changes
+        nothing."""
         if attempt <= self._last.get(job, 0):
             return
         try:
@@ -212,8 +213,8 @@ class Attempts:
         self._advance(one)
 
     def evict(self, node: int, why: str) -> None:
-        """The node will be gone soon: who is there saves and leaves, without its owner's order. It
-        is Released; Refused, for the reason `why`, if it had not started."""
+        """The node will be gone soon: attempts there save and leave, without their owner's order.
+        Each is Released; Refused, for the reason `why`, if it had not started."""
         for one in list(self._attempts.values()):
             if node in one.nodes and one.want < Want.LEAVE:
                 self.stop(one.key, Order.LEAVE, why)

@@ -14,7 +14,7 @@ from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER
 from ganger.engines.account import Account
 from ganger.engines.agent.protocol import Exit, Part, Reported
-from ganger.engines.launch import Launch
+from ganger.engines.launch import SUPERVISOR_KILLED, Launch
 from ganger.engines.life import Course, Status, Turn, Want
 from ganger.sdk import PREEMPTED
 
@@ -87,7 +87,7 @@ class Attempt:
 
     @property
     def failing(self) -> bool:
-        """Whether a part of it broke, so that the others were told to go."""
+        """Whether a part of it broke, so that the others were ordered to leave."""
         return self.course in (Course.BREAKING, Course.FAILING)
 
     @property
@@ -226,10 +226,14 @@ def judged(one: Attempt, end: Outcome, replaced: bool) -> Turn:
 
 def is_final(attempt: Attempt, end: Outcome, launch_of: Callable[[int], Launch]) -> bool:
     """Whether a job whose attempt failed is not tried again."""
-    if end.final or end.why.startswith("NodeFail"):
-        return end.final
+    if end.final:
+        return True
+    killed = end.why.endswith(SUPERVISOR_KILLED)
+    if end.why.startswith("NodeFail") and not killed:
+        return False
     try:
-        return launch_of(attempt.job).retries <= 0
+        launch = launch_of(attempt.job)
+        return launch.kills <= 0 if killed else launch.retries <= 0
     except BadInput:
         return True
 

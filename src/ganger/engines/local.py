@@ -229,11 +229,11 @@ class FleetEngine:
 
     @property
     def progress(self) -> Mapping[int, Progress]:
-        """The last report of each job that told its progress."""
+        """The last report of each job that reported its progress."""
         return self._attempts.progress
 
     def lost_output(self, job: int, attempt: int) -> str:
-        """What is missing of an attempt's output and why, while its end is told; else empty."""
+        """What is missing of an attempt's output and why, while its end is reported; else empty."""
         one = self._attempts.unforgotten.get((job, attempt))
         return lost_output(one) if one is not None else ""
 

@@ -19,7 +19,7 @@ from ganger.engines.gpus import core_sets, find_nodes
 
 
 def main() -> int:
-    """Read the arguments, serve until told to stop; the exit code."""
+    """Read the arguments, serve until ordered to stop; the exit code."""
     parser = argparse.ArgumentParser(prog="ganger-agent", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="its folder; made if missing")
     parser.add_argument("--name", default=socket.gethostname(), help="its name in the cluster")

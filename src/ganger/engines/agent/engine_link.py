@@ -1,4 +1,5 @@
-"""The agent's side of the connection to its engine: who may speak, and what waits to be said."""
+"""The agent's side of the connection to its engine: which engines may speak, and what waits to be
+sent."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ class Host(Protocol):
     sharing: Sharing
 
     def states(self) -> list[Message]:
-        """All that the engine must be told at first."""
+        """All that the engine must get at first."""
         ...
 
     def obey(self, order: Message) -> None:
@@ -238,7 +239,8 @@ class EngineLink(Connections[_Engine]):
         return True
 
     def tend(self) -> None:
-        """Dial who is to be dialled, speak up where it was silent, drop who is."""
+        """Dial the engines that are due, send a Ping where the agent was silent, drop engines that
+        are silent."""
         now = time.monotonic()
         for address, at in self._dial_at.items():
             if now >= at:

@@ -51,7 +51,7 @@ from ganger.engines.agent.protocol import (
 from ganger.engines.agent.reading import read_piece
 from ganger.engines.agent.sharing import Sharing
 from ganger.engines.agent.wire import GoneError, Link
-from ganger.engines.launch import Launch
+from ganger.engines.launch import SUPERVISOR_KILLED, Launch
 from ganger.sdk.steps import free_port
 
 log = logging.getLogger("ganger.agent")
@@ -453,9 +453,7 @@ class Agent:
             mark = f"{JOB_FOLDER}={part.folder.job}"
             processes.end_marked(mark, uid if uid >= 0 else os.getuid(), _ORPHAN_SECONDS)
             group.remove()
-        self._ended(
-            part, Exit(code=-9, why="NodeFail", detail="the supervisor of the job was killed")
-        )
+        self._ended(part, Exit(code=-9, why="NodeFail", detail=SUPERVISOR_KILLED))
 
     def _kill_strays(self, supervisor: int) -> None:
         """End the children that are not supervisors: a supervisor that died orphaned them. They are

@@ -78,7 +78,7 @@ class Pilot:
         self._joined: tuple[str, int] | None = None
 
     def run(self) -> None:
-        """Until Slurm ends it, or it was told to leave and no daemon needs it any more."""
+        """Until Slurm ends it, or it was ordered to leave and no daemon needs it any more."""
         signal.signal(signal.SIGUSR1, lambda *_: self._leave("its time is nearly over"))
         signal.signal(signal.SIGTERM, lambda *_: self._leave("it was cancelled in Slurm"))
         shared = Path(self._folder.crew().home)

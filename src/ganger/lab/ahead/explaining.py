@@ -42,7 +42,14 @@ HOLDERS_MAX = 20
 """So many jobs are named in lists."""
 _RANKED_MAX = 5000
 """Of so many waiting jobs the recipe's own order is asked for."""
-_UNITS = {"gpus": "GPUs", "jobs": "jobs", "chances": "chances", "part": ""}
+_UNITS = {
+    "gpus": "GPUs",
+    "jobs": "jobs",
+    "trials": "trials",
+    "epochs": "epochs",
+    "chances": "chances",
+    "part": "",
+}
 
 
 class Measured(NamedTuple):

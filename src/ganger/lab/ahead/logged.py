@@ -1,5 +1,5 @@
-"""Why a job waited in a run that was logged: the log replayed to that time, and the same said of it
-as of a job of the daemon."""
+"""Why a job waited in a run that was logged: the log replayed to that time, and the answer that the
+daemon gives of its jobs."""
 
 from __future__ import annotations
 

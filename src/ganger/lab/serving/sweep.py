@@ -108,7 +108,9 @@ def compare_tasks(
     known = any(task.recipe.partition("(")[0] == ORACLE for task in tasks)
     places = list(dict.fromkeys((task.fleet, task.setup) for task in tasks))
     more = 0 if known or not yardsticks else len(places)
-    part = len(tasks) / (len(tasks) + more)
+    bounding = len(places) if yardsticks else 0
+    every = len(tasks) + more + bounding
+    part, last = len(tasks) / every, 1 - bounding / every
     runs = run_tasks(
         load,
         models,
@@ -133,14 +135,15 @@ def compare_tasks(
             models,
             plans,
             workers=workers,
-            progress=lambda share: progress(part + (1 - part) * share),
+            progress=lambda share: progress(part + (last - part) * share),
         )
         oracle, missing = _best(found, len(plans) // len(places))
         oracle = [_not_below(best, runs) for best in oracle]
     can = [make_router(task.recipe).can for task in tasks]
     streams, divides = max(each.streams for each in can), any(each.divides for each in can)
     bounds: dict[Place, Bound] = {}
-    for fleet, setup in dict.fromkeys((fleet, replace(setup, seed=0)) for fleet, setup in places):
+    bounded = list(dict.fromkeys((fleet, replace(setup, seed=0)) for fleet, setup in places))
+    for done, (fleet, setup) in enumerate(bounded, 1):
         place = Place(str(fleet), setup.faster, setup.slo)
         here = [run.classes for run in (*runs, *oracle) if run.place == place]
         classes = {key for rows in here for key in keys_of(rows)}
@@ -157,14 +160,15 @@ def compare_tasks(
         for rows in here:
             for key, row in zip(keys_of(rows), rows, strict=True):
                 row["attainment_bound"] = alone.get(key, bounds[place]).attainment
+        progress(last + (1 - last) * done / len(bounded))
     return Comparison(runs, oracle, bounds, missing)
 
 
 def _plans(runs: Sequence[ServingRun], models: Models) -> Sequence[str]:
     """What a router that knows the future tries of these requests."""
-    if any(run.metrics["output_tokens"] is not None for run in runs):
-        return SPEAKING
     plans = STAGED if any(row["model"] in models.pipelines for row in runs[0].models) else (ORACLE,)
+    if any(run.metrics["output_tokens"] is not None for run in runs):
+        return (*SPEAKING, *plans[1:])
     if not any(model.tokens for model in models.models.values()):
         return plans
     # nobody asks the token models of the file

@@ -137,7 +137,7 @@ def _room(daemon: Daemon, group: Group) -> str:
 
 def spokesman(daemon: Daemon, rows_: list[int]) -> int:
     """Of an array the first task that waits, else the first that is not over, else the first; of
-    what is no array itself."""
+    what is not an array itself."""
     phases = daemon.kernel.jobs.phase[rows_]
     for true in (phases <= Phase.PENDING, phases < Phase.FINISHED):
         if true.any():

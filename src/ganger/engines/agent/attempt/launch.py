@@ -34,8 +34,8 @@ class Home(NamedTuple):
 
     @property
     def exits(self) -> Path:
-        """Where exits are noted for those who can see this folder when the agent is gone for ever;
-        there is no such folder where nobody can."""
+        """Where exits are noted for processes that can see this folder when the agent is gone for
+        ever. The folder does not exist where no process can."""
         return self.path / "exits"
 
     @property

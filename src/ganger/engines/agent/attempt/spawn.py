@@ -261,7 +261,7 @@ class Stage(NamedTuple):
 
 def ask(zygote: str, worker: Worker, stage: Stage) -> tuple[int, socket.socket] | None:
     """Have the zygote at this socket fork the worker: its process number, and where its wait status
-    will be told. None if nobody answers."""
+    will be written. None if nobody answers."""
     request = {
         "argv": worker.argv[1:],
         "env": worker.env,
