@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from engines.conformance import Play
-from engines.rig import Agents, LocalBench, processes_of
+from engines.rig import Agents, LocalBench
 from ganger.core.events import Released
 from ganger.core.plan import Slot, Start, Stop
 from ganger.core.spec import Needs, NodeSpec, Role, Shape
@@ -34,8 +35,6 @@ kill -0 "$(cat pid)" 2>/dev/null || { echo "Cannot find MPS control daemon proce
 echo "$words" >> asked
 case "$words" in
     quit) kill "$(cat pid)"; rm pid ;;
-    get_server_list) echo 77 ;;
-    get_client_list*) cat clients ;;
     *) echo 100.0 ;;
 esac
 """
@@ -140,19 +139,19 @@ class nvmlDeviceGetUtilizationRates:
     def __init__(self, i): pass
 """
 CLIENT = """
-import os, signal, sys, time
-with open(os.path.join(os.environ["CUDA_MPS_PIPE_DIRECTORY"], "clients"), "a") as clients:
-    print(os.getpid(), file=clients)
-if sys.argv[1] == "saves": signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-print("ready", flush=True)
-time.sleep(60)
+import os, sys, time
+print(os.path.basename(os.environ["CUDA_MPS_PIPE_DIRECTORY"]), flush=True)
+with open(sys.argv[1], "w", buffering=1) as beats:
+    while True:
+        print(time.monotonic(), file=beats)
+        time.sleep(.01)
 """
 
 
-@pytest.mark.parametrize("ending", ["saves", "dies"])
-def test_a_client_that_a_signal_will_kill_parts_from_the_gpu_first(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+def test_a_client_stands_still_until_its_gpu_is_done_before_a_signal_kills_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Here: its last beat is well before its end."""
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages" / "pynvml.py").write_text(NVML)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
@@ -160,19 +159,24 @@ def test_a_client_that_a_signal_will_kill_parts_from_the_gpu_first(
         agents = Agents(Path(short), ["a"], "--gpus", "")
         bench = LocalBench(agents)
         bench.settle()
-        play, job = Play(bench), 0
+        play = Play(bench)
         assert [box.hello.sharing for box in bench.engine.boxes.values()] == ["MPS"]
-        bench.launch(job, sys.executable, "-S", "-c", CLIENT, ending, counted=False)
-        play.apply(Start(job, 1, (Slot(0, 1, share=500),)))
-        play.wait(lambda: agents.log(job) == "ready\n", "the client")
-        (client,) = processes_of(job)
-        play.apply(Stop(job, 1, "cancelled"))
-        play.until(Released, job)
-        asked = (Path(short) / "a" / "mps" / "asked").read_text().splitlines()
-        assert (f"terminate_client 77 {client}" in asked) == (ending == "dies")
+        for job, share, still in ((0, 500, 0.4), (1, 0, 0.0)):
+            beats = tmp_path / f"beats-{job}"
+            env = {} if share else {"CUDA_MPS_PIPE_DIRECTORY": "/none"}
+            command = (sys.executable, "-S", "-c", CLIENT, str(beats))
+            bench.launch(job, *command, counted=False, env=env)
+            play.apply(Start(job, 1, (Slot(0, 1, share=share),)))
+            play.wait(beats.exists, "a beat")
+            assert agents.log(job) == ("mps\n" if share else "none\n")
+            play.apply(Stop(job, 1, "cancelled"))
+            play.until(Released, job)
+            stood = time.monotonic() - float(beats.read_text().splitlines()[-1])
+            assert stood >= still, "it stood still"
         bench.engine.close()
         agents.close()
-        assert "quit" in (Path(short) / "a" / "mps" / "asked").read_text().splitlines()
+        asked = (Path(short) / "a" / "mps" / "asked").read_text().splitlines()
+        assert asked[-1] == "quit", "an agent that leaves nothing behind ends the daemon"
 
 
 def test_without_mps_the_agent_says_why_and_gives_time_slices(

@@ -9,13 +9,12 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from ganger.core.spec import Needs, NodeSpec
 from ganger.core.units import WHOLE
-from ganger.engines.agent.attempt.processes import catches
 from ganger.engines.agent.protocol import Key, Part, Prepare, Terms
 
 log = logging.getLogger("ganger.agent")
@@ -97,15 +96,6 @@ class Mps:
         self._process.wait()
         self._process = None
         return f"{_PROGRAM} does not answer; see {self._folder}/daemon.log"
-
-    def let_go(self, pids: Iterable[int], number: int) -> None:
-        """End the work on GPUs of those of these processes which the signal `number` will kill: the
-        death of a client in the middle of its work stops those beside it (seen on driver 580)."""
-        dying = {str(pid) for pid in pids if not catches(pid, number)}
-        for server in (self._ask("get_server_list") or "").split():
-            clients = set((self._ask(f"get_client_list {server}") or "").split())
-            for client in sorted(clients & dying):
-                self._ask(f"terminate_client {server} {client}")
 
     def close(self) -> None:
         """End the daemon. Nothing may compute through it."""

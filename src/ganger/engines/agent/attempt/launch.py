@@ -17,7 +17,6 @@ from ganger.engines.agent.attempt.spawn import HELD, PROGRAMS, Places, starter, 
 from ganger.engines.agent.attempt.supervisor import Supervisor
 from ganger.engines.agent.protocol import Exit, Go, Prepare
 from ganger.engines.agent.rights import rights_of
-from ganger.engines.agent.sharing import Mps
 from ganger.engines.launch import Launch
 
 _OPEN = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK  # a FIFO must not hold us
@@ -154,7 +153,7 @@ def _keep(start: Start, control: socket.socket) -> None:
         zygote,
         start.home.exits,
         start.cores,
-        Mps(start.home.mps) if start.mps else None,
+        bool(start.mps),
     )
     supervisor.run(workers, str(places.cwd))
 

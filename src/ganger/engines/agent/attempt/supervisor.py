@@ -27,6 +27,7 @@ from ganger.engines.agent.attempt.printed import Printed
 from ganger.engines.agent.attempt.reports import Reports
 from ganger.engines.agent.attempt.spawn import Stage, Worker, ask, spawn
 from ganger.engines.agent.attempt.steps import Steps
+from ganger.engines.agent.attempt.still import Still
 from ganger.engines.agent.protocol import (
     Exit,
     Launched,
@@ -38,7 +39,6 @@ from ganger.engines.agent.protocol import (
     Stop,
     Suspend,
 )
-from ganger.engines.agent.sharing import Mps
 from ganger.engines.agent.wire import GoneError, Link
 
 _WATCH_SECONDS: Final = 0.5
@@ -72,9 +72,10 @@ class Supervisor:
         zygote: str = "",
         exits: Path | None = None,
         cores: frozenset[int] = frozenset(),
-        mps: Mps | None = None,
+        by_mps: bool = False,
     ) -> None:
-        self._exits, self._cores, self._mps = exits, cores, mps
+        self._exits, self._cores = exits, cores
+        self._still = Still(group, self._members, by_mps)
         self._folder, self._prepare, self._group = folder, prepare, group
         self._launch = prepare.launch
         self._umask, self._zygote = umask, zygote
@@ -242,9 +243,7 @@ class Supervisor:
                 self._escalate(TERMINATED)
         elif level == TERMINATED:
             self._next_level_at = now + self._launch.kill_after / SECOND
-            if self._mps is not None:
-                self._mps.let_go(self._members(), signal.SIGTERM)
-            self._heard |= bool(processes.send(self._members(), signal.SIGTERM))
+            self._heard |= self._still.end(signal.SIGTERM)
         else:
             self._next_level_at = now + _KILL_AGAIN_SECONDS
             self._heard = True
@@ -258,10 +257,8 @@ class Supervisor:
         return list(found)
 
     def _kill(self) -> None:
-        if self._mps is not None:
-            self._mps.let_go(self._members(), signal.SIGKILL)
+        self._still.end(signal.SIGKILL)
         self._group.kill()
-        processes.send(self._members(), signal.SIGKILL)
 
     def _clear(self) -> None:
         """The workers are gone: nothing that they left behind stays."""
@@ -316,7 +313,7 @@ class Supervisor:
         self._limit_left = self._limit_at - self._frozen_at
         self._limit_at = inf
         self._held, self._pace_at = False, inf
-        self._stand_still(True)
+        self._still.hold(True)
 
     def _thaw(self) -> None:
         if not self._frozen_at:
@@ -324,12 +321,8 @@ class Supervisor:
         self._limit_at = time.monotonic() + self._limit_left
         self._frozen_at = 0.0
         self._steps.pause()
-        self._stand_still(False)
+        self._still.hold(False)
         self._pace(time.monotonic())
-
-    def _stand_still(self, frozen: bool) -> None:
-        if not self._group.freeze(frozen):
-            processes.send(self._members(), signal.SIGSTOP if frozen else signal.SIGCONT)
 
     # ------------------------------------------------------------------ pacing
 
@@ -341,12 +334,12 @@ class Supervisor:
         if free or self._held:
             if self._held:
                 self._held = False
-                self._stand_still(False)
+                self._still.hold(False)
             runs = max(self._rate * _PACE_SECONDS, _SLICE_SECONDS)
             self._pace_at = inf if free else now + runs
             return
         self._held = True
-        self._stand_still(True)
+        self._still.hold(True)
         self._pace_at = now + (1.0 - self._rate) * _PACE_SECONDS
 
     def _set_rate(self, order: Rate) -> None:
