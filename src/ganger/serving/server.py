@@ -32,8 +32,9 @@ _LINES_MAX: Final = 10_000
 """Lines of the access log that wait to be written; more are counted and left out."""
 _SWITCH_SECONDS: Final = 0.0005
 """How long the interpreter stays with one thread while others wait."""
-_LINGER_SECONDS: Final = 0.2
-"""How long a server that ends still listens, so that balancers see that it is not ready."""
+_LINGER_SECONDS: Final = (0.2, 1.0)
+"""How long a server that ends still listens, so that balancers see that it is not ready: at least,
+and while there are connections."""
 
 
 class Settings(Struct, frozen=True):
@@ -177,7 +178,9 @@ async def _serve(
     began(*sock.getsockname()[:2])
     await ends.wait()
     endpoints.ready = False
-    await asyncio.sleep(_LINGER_SECONDS)
+    least, longest = (loop.time() + seconds for seconds in _LINGER_SECONDS)
+    while loop.time() < least or (door.open and loop.time() < longest):
+        await asyncio.sleep(0.02)
     server.close()
     door.stop()
     last = loop.time() + settings.graceful_seconds

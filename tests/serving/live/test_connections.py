@@ -196,7 +196,7 @@ def test_a_fault_of_ours_is_an_answer_and_a_line_in_the_log(
         writer.close()
 
     play(Limits(), story)
-    assert "GET /fault" in caplog.text
+    assert "GET '/fault'" in caplog.text
     assert "on purpose" in caplog.text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -336,20 +337,18 @@ def test_a_client_that_waits_for_leave_is_given_it(server: Server) -> None:
 def test_bodies_of_all_connections_are_bounded_together(server: Server) -> None:
     """Twenty half bodies of 0.9 MiB are more than the 8 MiB that are held: some are refused."""
     held: list[socket.socket] = []
-    refused = 0
     for _ in range(20):
         sock = server.connect()
-        sock.sendall(b"POST /v2/models/double/infer HTTP/1.1\r\ncontent-length: 1000000\r\n\r\n")
-        try:
-            sock.sendall(b" " * 900_000)
-            sock.settimeout(0.2)
-            refused += read(sock).status == 503
-        except TimeoutError:
-            pass
-        except (BrokenPipeError, ConnectionResetError):
-            refused += 1
+        with contextlib.suppress(ConnectionError):
+            head = b"POST /v2/models/double/infer HTTP/1.1\r\ncontent-length: 1000000\r\n\r\n"
+            sock.sendall(head + b" " * 900_000)
         held.append(sock)
-    assert 8 <= refused < 20
+    for _ in range(200):  # those that are refused can be read
+        refused = select.select(held, [], [], 0)[0]
+        if len(refused) >= 11:
+            break
+        time.sleep(0.05)
+    assert 8 <= len(refused) < 20
     for sock in held:
         sock.close()
     for _ in range(100):
@@ -411,7 +410,6 @@ def test_a_client_that_goes_away_is_given_up(server: Server) -> None:
     body = json.dumps(slow_body()).encode()
     sock = server.connect()
     sock.sendall(request("POST", "/v2/models/busy/infer", body))
-    time.sleep(0.02)
     sock.close()
     for _ in range(200):
         if given_up() == before + 1:

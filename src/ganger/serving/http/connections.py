@@ -327,7 +327,7 @@ class Connection(asyncio.Protocol):
         try:
             self._door.handle(self, request)
         except Exception:
-            log.exception("%s %s", request.method, request.path[:200])
+            log.exception("%s %r", request.method, request.path[:200])
             if self._request is request:
                 self.reply(request, HTTPStatus.INTERNAL_SERVER_ERROR, [error("a fault inside")])
 

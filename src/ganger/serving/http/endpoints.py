@@ -273,7 +273,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 def _dropped(why: str) -> Reply:
     """A request is dropped: the client may try again."""
-    code = "-".join("".join(c if c.isalnum() else " " for c in why.lower()).split())
+    code = "-".join("".join(c if c.isascii() and c.isalnum() else " " for c in why.lower()).split())
     headers = [("retry-after", str(_RETRY_SECONDS)), ("ganger-reason", code)]
     return HTTPStatus.SERVICE_UNAVAILABLE, [error(why)], headers
 
