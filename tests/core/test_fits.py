@@ -95,6 +95,15 @@ def test_a_worker_may_ask_for_all_that_an_empty_node_has_and_no_more(
     ] * len(cells)
 
 
+@pytest.mark.parametrize("fit", Fit)
+@pytest.mark.parametrize(("size", "fits"), [(4, True), (5, False)])
+def test_a_gang_with_cores_may_take_the_last_of_all_nodes(fit: Fit, size: int, fits: bool) -> None:
+    """Two nodes of two GPUs, and a core for each."""
+    ledger = Ledger(Nodes(ClusterSpec((NodeSpec(count=2, gpus=2, gpu_type="A", cpus=2000),))))
+    shape = Shape((Role(size=size, needs=Needs(cpus=1000)),))
+    assert (ledger.find(shape, fit=fit) is not None) is fits
+
+
 def state(ledger: Ledger, cell: Cell) -> dict[str, list[int]]:
     """What is free on the nodes of a cell."""
     columns = ledger.columns(cell)

@@ -54,6 +54,15 @@ def test_the_pairs_of_the_card_share_or_take_turns() -> None:
     assert turns.jct() == [100, 200], "the sum of their speeds is 1: no group"
 
 
+@pytest.mark.parametrize(("alike", "begins"), [(511, True), (512, False)])
+def test_of_one_shape_the_first_512_jobs_are_grouped(alike: int, begins: bool) -> None:
+    """All but the last use the same resource. Each of the 171 who find a GPU brings three: the
+    last two, which are the last of 512."""
+    works = [model("train", f"t{at}") for at in range(alike)] + [model("load", "last")]
+    played = run("muri-s(every=10s,group=3)", works, cluster(171, 1), until=SECOND)
+    assert ("last" in places(played)) is begins
+
+
 def test_two_rounds_make_groups_of_four_and_one_makes_pairs() -> None:
     works = [model(name, name) for name in ("load", "prepare", "train", "send")]
     assert run("muri-s(every=10s)", works).jct() == [100] * 4

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audit import Audit
+from bench import Bench
 from ganger.core.plan import Start
 from ganger.core.profiles import Graph, Profile, Profiles, Steps
 from ganger.core.spec import ClusterSpec, GpuType, Locality, Needs, NodeSpec, Role, Shape
 from ganger.estimate.sharing.gpu_use import drawn, forest_use, predicted_memory, roofline
-from ganger.recipes.training.sharing.regrouping import Room, Search, Talk, Worker
+from ganger.recipes.training.sharing.regrouping import Room, Search, Talk, Worker, talk
 from worlds import Played, Work, cluster, job, play
 
 BATCH, ALONE = "liquid", "liquid(batch=no)"
@@ -59,6 +60,13 @@ def test_servers_talk_to_every_worker_and_without_any_all_workers_to_each_other(
     assert Talk({0: 2, 1: 1}, {1: 3}, 1.0).cost(apart) == 2 * 3
     assert Talk({}, {0: 2, 1: 1, 2: 1}, 1.0).cost(apart) == 2 * 1 + 2 * 4 + 1 * 4
     assert Talk({}, {0: 4}, 1.0).cost(apart) == 0
+
+
+def test_workers_of_one_role_on_a_node_are_counted_together() -> None:
+    """In two parts on node 0, as a place may have them; a server is apart from them."""
+    bench = Bench(job("a", shape=with_servers(4)))
+    said = talk(bench.kernel.view, 0, [(0, 1, 1), (1, 0, 2), (1, 1, 1), (1, 0, 1)])
+    assert (said.servers, said.workers) == ({1: 1}, {0: 3, 1: 1})
 
 
 # ---------------------------------------------------------------------- one by one
@@ -112,6 +120,14 @@ def test_jobs_that_start_at_once_are_placed_together() -> None:
     assert found["a"] == [(0, 0, 1)]
     assert all(len(found[name]) == 1 for name in "abc")
     assert nodes(play("liquid(generations=1,population=1)", JAM, TWO)).keys() == found.keys()
+
+
+@pytest.mark.parametrize(("others", "nodes_of_c"), [(59, 1), (60, 2)])
+def test_as_many_as_64_workers_are_placed_together(others: int, nodes_of_c: int) -> None:
+    """Beside a gang that fills a third node; of 65 workers the last job stays over two nodes."""
+    spec = ClusterSpec((*TWO.nodes, NodeSpec(gpus=others, gpu_type="A")))
+    run = play("liquid(population=8,generations=40)", [job("big", 0, 10, size=others), *JAM], spec)
+    assert len({node for _, node, _ in nodes(run)["c"]}) == nodes_of_c
 
 
 def test_a_parameter_server_goes_where_its_workers_are() -> None:

@@ -19,7 +19,7 @@ from ganger.core.errors import BadInput
 from ganger.core.events import Failed, Finished
 from ganger.core.plan import Placement, Plan, Resize, Slot, Start, Stop
 from ganger.core.profiles import Measured, Profile, Profiles, Stages
-from ganger.core.spec import ClusterSpec, NodeSpec
+from ganger.core.spec import ClusterSpec, GpuType, NodeSpec
 from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
 from ganger.core.view import View
@@ -136,6 +136,22 @@ def test_every_objective_does_more_with_pairs(objective: str) -> None:
     ]
     assert span[0] == pytest.approx(300, abs=11)
     assert span[1] <= 0.85 * span[0]
+
+
+def test_a_pair_on_a_dear_type_is_worth_what_it_does_per_dollar() -> None:
+    """Together on the V100 two do 1.8 for 3 dollars an hour; one there and one on the K80 do
+    1 for 3 and 0.5 for 1."""
+    alone = {"V100": {1: 1.0}, "K80": {1: 0.5}}
+    both = {"V100": {1: 0.9}, "K80": {1: 0.2}}
+    told = Profiles({"m": Profile(measured=Measured(alone, "V100", {}, {"m": both}))})
+    on = ClusterSpec(
+        (NodeSpec(gpus=1, gpu_type="V100"), NodeSpec(gpus=1, gpu_type="K80")),
+        (GpuType("V100", price=3.0), GpuType("K80", price=1.0)),
+    )
+    works = [model("m", called=name, lasts=1000) for name in "ab"]
+    spec = "gavel(objective=cost,space_sharing=yes,every=10s)"
+    run = play(spec, trace_of(works), on, Setup(profiles=told, until=5 * SECOND))
+    assert sorted(run.jobs.rate[:2].tolist()) == pytest.approx([0.5, 1.0])
 
 
 class Packing:

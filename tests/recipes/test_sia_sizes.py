@@ -14,3 +14,5 @@ def test_powers_of_two_within_a_node_and_whole_nodes_beyond() -> None:
     assert sizes(asks, cell, 12) == [1, 2, 3, 4, 8, 12], "what it asks for is one of them"
     assert sizes(asks, cell, 11) == [1, 2, 3, 4, 8]
     assert sizes(Shape((Role(size=2, least=2, most=8),)), cell, 12) == [2, 4, 8]
+    six = Bench(job("a"), on=cluster(2, 6)).kernel.view.ledger.cells[0]
+    assert sizes(asks, six, 12) == [1, 2, 3, 4, 6, 12]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from ganger.core.serving.world import World
+from ganger.lab.serving.yardsticks.future import Future
 from ganger.mechanisms.serving.asking import Asking
 from ganger.mechanisms.serving.batching import Single
 from ganger.mechanisms.serving.choice import Exp4
 from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.on_time import OnTime
 from ganger.recipes.registry import make_router
-from serving.rig import Asked, affine, lanes, model, play, table
+from ganger.recipes.serving.clockwork_state import WINDOW, Memory, Waiting, unserved
+from ganger.recipes.serving.foreseen_steps import cost_of
+from serving.rig import MS, Asked, affine, columns, lanes, model, play, speaker, table
 from serving.test_lanes_fail import played
 
 MODELS = [model("a", affine(5, 1, 8)), model("b", affine(9, 2, 8))]
@@ -78,6 +82,26 @@ def test_of_two_models_clockwork_looks_at_what_all_inputs_take() -> None:
     asked = [Asked(0, 0, 30, items=8), Asked(0, 1, 32)]
     seen = play(make_router("clockwork(margin=0ms)"), MODELS, lanes(1), asked)
     assert [(each.model, each.ended) for each in seen.batches] == [(0, 13), (1, 24)]
+
+
+def test_a_model_of_which_nothing_is_left_to_serve_is_loaded_nowhere_else() -> None:
+    """One lane serves 100 ms of work in 100 ms: of the second model as much more waits."""
+    waiting = [Waiting(rows=[0]), Waiting(rows=[1], demand=2.0 * WINDOW)]
+    memory = Memory(waiting, pool_of=[0], spans=[{}], lanes_of=[[0]], pools_of=[[0], [0]],
+                    holds=[0b11], free=[0], latest=0, places=[None, None], alike=[None, None],
+                    loads=True, mixed=False, unlike=False, some=0b11)  # fmt: skip
+    assert unserved(memory) == [1]
+
+
+def test_what_a_request_costs_is_what_one_of_sixteen_like_it_does() -> None:
+    """Prompts of 20 tokens and outputs of 4: 10 + 16 x 20 ms for the first tokens, and three steps
+    of 10 + 16 ms."""
+    known = [speaker("m", prefill=(10, 1, 0), decode=((1e9, 10, 1, 0),))]
+    asked = columns([Asked(0, prompt=20, output=4)])
+    world = World(known, lanes(1))
+    world.requests.add(asked)
+    world.future = Future.of(iter([asked]))
+    assert cost_of(world, 0) == round((330 + 3 * 26) / 16 * MS)
 
 
 def test_of_many_queues_that_wait_for_more_each_is_ready_once_it_has_enough() -> None:

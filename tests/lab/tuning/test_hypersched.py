@@ -58,6 +58,15 @@ def test_the_best_trial_gets_the_gpus_of_those_that_have_left() -> None:
     assert found.epochs()[3:] == [1] * 5
 
 
+def test_a_trial_that_has_grown_is_settled_again_after_five_reports() -> None:
+    """It gets a second GPU in the middle of its ninth epoch; of the 4.5 epochs to the fifth report
+    after that each takes 1 / sqrt(2) s. One that comes free before waits."""
+    ends = [1.0, 1.5, 2.0, 2.5, 1.0, 1.5, 2.0, 2.5]
+    late = table(*([1.0 + 0.1 * at] * 200 for at in range(8)), seconds=ends)
+    found = run(parallelism=3, curves=late, deadline="60s")
+    assert sizes(found) == [(8.5, 0), (pytest.approx(8.5 + 4.5 / math.sqrt(2.0)), 0)]
+
+
 def test_no_trial_grows_if_that_is_switched_off() -> None:
     found = run("hypersched(dealing=nobody)", deadline="60s")
     assert sizes(found) == []

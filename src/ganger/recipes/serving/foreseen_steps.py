@@ -55,7 +55,7 @@ class Ranked:
         """Its rank is known."""
         at = row - world.requests.base
         due = world.requests.deadline[at]
-        cost = cost_of(world, row) if kind else 0
+        cost = cost_of(world, row)
         memory.rank[row] = (cost, due) if self.order is Order.LEAST else (due, cost)
 
     def waits(self, world: World, memory: Any, row: int, kind: bool) -> None:
@@ -82,7 +82,7 @@ class Ranked:
 
 def cost_of(world: World, row: int) -> int:
     """What a request costs of the lane that serves it quickest, in a batch of its like, in
-    microseconds; 0 where none is up."""
+    microseconds; 0 where none is up, or its model is no token model."""
     at = row - world.requests.base
     prompt, output = world.requests.prompt[at], world.future.output_of(row)
     some = {

@@ -56,7 +56,7 @@ def sizes(shape: Shape, cell: Cell, most: int) -> list[int]:
     low, high = shape.least, min(shape.most, cell.total)
     if not shape.is_plain or low == shape.most:
         return [shape.gpus] if shape.gpus <= cell.total else []
-    inside = [1 << k for k in range(cell.widest.bit_length()) if 1 << k <= cell.widest]
+    inside = [1 << k for k in range(cell.widest.bit_length())]
     whole = range(cell.widest, cell.total + 1, max(cell.widest, 1))
     found = {low, shape.gpus, *inside, *whole}
     return sorted(n for n in found if low <= n <= high and (n <= most or n == low))
