@@ -58,7 +58,7 @@ class Desk:
 
     def __init__(
         self, *at: float, latencies: Latencies | None = None, router: Router | None = None,
-        validate: bool = False,
+        validate: bool = False, remembers: bool = False,
     ) -> None:  # fmt: skip
         models = [Known("m", {("gpu", 1.0): latencies or table(100)})]
         self.world = World(models, [Lane(n, "gpu", device=n, down=True) for n in range(3)])
@@ -77,6 +77,7 @@ class Desk:
             10 * SECOND,
             lambda node: "gpu",
             validate=validate,
+            remembers=remembers,
         )
 
     def starts(self, row: int, at: float) -> None:
@@ -253,6 +254,25 @@ def test_what_waits_when_the_service_ends_is_dropped() -> None:
     assert desk.seen.ended == [5000, 5000]
 
 
+def test_of_a_service_that_is_over_it_is_reported_what_came_since_its_last_window() -> None:
+    """With what its router remembers; not where the window ends at that very moment."""
+    desk = Desk(1, 11, 12, 13, remembers=True)
+    desk.starts(1, 0)
+    desk.until(10)
+    (last,) = desk.host.happened(round(12.05 * SECOND), [Finished(0, 1)])
+    assert isinstance(last, Served)
+    assert (last.since, last.services[0]) == (10 * SECOND, 0)
+    figures = {name: column[0] for name, column in last.figures.items()}
+    assert (figures["arrivals"], figures["answered"], figures["queue"]) == (2, 1, 1)
+    assert figures["busy"] == pytest.approx(0.15 / 2.05)
+    assert restored(last.routers[0]).queues
+    assert desk.host.happened(13 * SECOND, [Finished(0, 1)]) == []
+    desk = Desk(1, 11)
+    desk.starts(1, 0)
+    desk.until(10)
+    assert desk.host.happened(10 * SECOND, [Finished(0, 1)]) == []
+
+
 def test_lanes_that_are_left_are_taken_again() -> None:
     desk = Desk(*[each / 10 for each in range(40)])
     for row in range(1, 10):
@@ -304,6 +324,14 @@ def test_services_share_a_cluster_with_training_and_the_log_needs_no_requests(
     ]
     assert all(event.routers.keys() == {0, 1} & set(event.services) for event in windows)
     assert any(restored(event.routers[0]).queues for event in windows if 0 in event.routers)
+    over = [
+        (event.job, [each for each in step.events if isinstance(each, Served)])
+        for step in Log(log).steps()
+        for event in step.events
+        if isinstance(event, Finished) and event.job in {0, 1}
+    ]
+    assert {job for job, _ in over} == {0, 1}
+    assert all(any(job in each.routers for each in told) for job, told in over)
     whole = log.read_text()
     log.write_text(whole.replace('"routers":{"0":"k', '"routers":{"0":"x', 1))
     with pytest.raises(Divergence, match="router of service 0 remembered cannot be taken up again"):

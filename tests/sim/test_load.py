@@ -206,9 +206,10 @@ class Bell:
         self.at.pop(0)
         return [self.says or Served(0, (), {})]
 
-    def happened(self, now: int, events: Any) -> None:
+    def happened(self, now: int, events: Any) -> list[AnyEvent]:
         """Keep them."""
         self.heard += [(now // SECOND, event) for event in events]
+        return []
 
     def planned(self, now: int, actions: Any) -> None:
         """Keep how many."""
@@ -221,6 +222,26 @@ def hosted(*bells: Bell, works: tuple[Work, ...] = (job("a", at=4),)) -> Hosted:
     from ganger.core.state.cluster import Nodes
 
     return Hosted(Simulator(trace.declared, trace.duration, Physics(Nodes(cluster()))), bells)
+
+
+class Echo(Bell):
+    """One that also answers to the end of a job."""
+
+    def happened(self, now: int, events: Any) -> list[AnyEvent]:
+        """Answer."""
+        return [Served(7, (), {}) for event in events if isinstance(event, Finished)]
+
+
+def test_what_is_reported_because_of_events_is_in_the_same_batch() -> None:
+    engine = hosted(Echo())
+    batch = engine.poll(9 * SECOND)
+    assert batch is not None
+    assert [type(event) for event in batch.events] == [Submitted]
+    engine.apply(Plan([Start(0, 1, (Slot(0, 1, 1),))]), batch.at)
+    batches = []
+    while (batch := engine.poll(100 * SECOND)) is not None and batch.at < 100 * SECOND:
+        batches.append([type(event) for event in batch.events])
+    assert batches[-1] == [Finished, Served]
 
 
 def test_jobs_hosts_and_wakes_come_in_the_order_of_time() -> None:

@@ -20,8 +20,8 @@ class Host(Protocol):
     def advance(self, now: int) -> list[AnyEvent]:
         """What it reports at `now`, which is its next time."""
 
-    def happened(self, now: int, events: Sequence[AnyEvent]) -> None:
-        """These events happened."""
+    def happened(self, now: int, events: Sequence[AnyEvent]) -> list[AnyEvent]:
+        """These events happened; what is to be reported because of them, at once."""
 
     def planned(self, now: int, actions: Sequence[AnyAction]) -> None:
         """These actions were set going."""
@@ -48,8 +48,9 @@ class Hosted:
                 if host.next_time() == ahead:
                     events += host.advance(ahead)
             events.sort(key=lambda event: event.rank)
-        for host in self._hosts:
-            host.happened(batch.at, events)
+        last = [each for host in self._hosts for each in host.happened(batch.at, events)]
+        if last:
+            events = sorted([*events, *last], key=lambda event: event.rank)
         return Batch(batch.at, events)
 
     def apply(self, plan: Plan, now: int) -> None:

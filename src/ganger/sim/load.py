@@ -104,8 +104,8 @@ class Fluid:
         columns = {name: tuple(figures[name] for _, figures in told) for name in names}
         return [Served(now - self._window, tuple(job for job, _ in told), columns)]
 
-    def happened(self, now: int, events: Sequence[AnyEvent]) -> None:
-        """Replicas come, begin and end."""
+    def happened(self, now: int, events: Sequence[AnyEvent]) -> list[AnyEvent]:
+        """Replicas come, begin and end; that is reported with the window."""
         for event in events:
             if isinstance(event, Accepted) and event.spec.parent in self._names:
                 self._service_of[event.job] = self._names[event.spec.parent]
@@ -115,6 +115,7 @@ class Fluid:
                 self._turn(now, event.job, 0)
                 if event.job in self._services and isinstance(event, Finished):
                     del self._services[event.job]
+        return []
 
     def planned(self, now: int, actions: Sequence[AnyAction]) -> None:
         """Replicas that are to stop answer nothing more."""

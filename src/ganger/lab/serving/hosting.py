@@ -83,7 +83,13 @@ class _Recorded(Requesting):
 
     def advance(self, now: int) -> list[AnyEvent]:
         """As the host does."""
-        events = super().advance(now)
+        return self._keep(super().advance(now))
+
+    def happened(self, now: int, events: Sequence[AnyEvent]) -> list[AnyEvent]:
+        """As the host does."""
+        return self._keep(super().happened(now, events))
+
+    def _keep(self, events: list[AnyEvent]) -> list[AnyEvent]:
         for event in events:
             if isinstance(event, WindowOver):
                 for at, service in enumerate(event.services):

@@ -156,15 +156,19 @@ def compare_tasks(
             count,
             divides=divides,
             classes=classes if len(classes) > 1 else (),
-            seeds=[other.seed for where, other in places if where == fleet]
-            if any(row["model"] in models.pipelines for row in runs[0].models)
-            else [0],
+            seeds=_lots(runs, models),
         )
         for rows in here:
             for key, row in zip(keys_of(rows), rows, strict=True):
                 row["attainment_bound"] = alone.get(key, bounds[place]).attainment
         progress(last + (1 - last) * done / len(bounded))
     return Comparison(runs, oracle, bounds, missing)
+
+
+def _lots(runs: Sequence[ServingRun], models: Models) -> list[int]:
+    """The seeds on which it depends what can be in time."""
+    staged = any(row["model"] in models.pipelines for row in runs[0].models)
+    return [run.setup.seed for run in runs] if staged else [0]
 
 
 def widest_bound(
@@ -181,16 +185,16 @@ def widest_bound(
 ) -> tuple[Bound, dict[ClassKey, Bound]]:
     """As `bound_of`, the largest of these seeds: on them it depends how many items the stages of
     pipelines have."""
-    found = [
+    bounds = [
         bound_of(
             load(), models, fleet, replace(setup, seed=seed), streams, count, divides=divides,
             classes=classes,
         )
         for seed in dict.fromkeys(seeds)
     ]  # fmt: skip
-    whole = max((bound for bound, _ in found), key=lambda bound: bound.in_time)
+    whole = max((bound for bound, _ in bounds), key=lambda bound: bound.in_time)
     alone = {
-        key: max((each[key] for _, each in found), key=lambda bound: bound.in_time)
+        key: max((each[key] for _, each in bounds), key=lambda bound: bound.in_time)
         for key in classes
     }
     return whole, alone

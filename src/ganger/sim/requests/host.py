@@ -354,33 +354,38 @@ class Requesting:
                 service.turn(lane, now, up=True)
         if now < self._next:
             return []
+        since = now - self._window
+        some = [(job, each) for job, each in sorted(self._services.items()) if not each.over]
+        for _, service in some:
+            service.pass_time(now)
+        self._next = now + self._window if self._goes_on() else NEVER
+        return self._report(now, since, some)
+
+    def _report(self, now: int, since: int, some: Sequence[tuple[int, _Service]]) -> list[AnyEvent]:
+        """How some services did in the window that ends now."""
         told: list[tuple[int, dict[str, float | None]]] = []
         routers: dict[int, bytes] = {}
-        for job, service in sorted(self._services.items()):
-            if not service.over:
-                service.pass_time(now)
-                busy, back = service.busy(job, now), service.given_back(job)
-                told.append((job, service.figures(now)))
-                if self._remembers or self._validate:
-                    memory = stored(service.world.memory)
-                if self._remembers:
-                    routers[job] = memory
-                if self._validate:
-                    service.world.memory = restored(memory)
-                told += [
-                    (
-                        each,
-                        {"busy": busy.get(each), **({"given_back": 1.0} if each in back else {})},
-                    )
-                    for each in sorted({*busy, *back})
-                ]
-        self._next = now + self._window if self._goes_on() else NEVER
+        for job, service in some:
+            busy, back = service.busy(job, now), service.given_back(job)
+            told.append((job, service.figures(now)))
+            if self._remembers or self._validate:
+                memory = stored(service.world.memory)
+            if self._remembers:
+                routers[job] = memory
+            if self._validate:
+                service.world.memory = restored(memory)
+            told += [
+                (
+                    each,
+                    {"busy": busy.get(each), **({"given_back": 1.0} if each in back else {})},
+                )
+                for each in sorted({*busy, *back})
+            ]
         if not told:
             return []
         names = dict.fromkeys(name for _, figures in told for name in figures)
         columns = {name: tuple(figures.get(name) for _, figures in told) for name in names}
-        services = tuple(job for job, _ in told)
-        return [Served(now - self._window, services, columns, routers)]
+        return [Served(since, tuple(job for job, _ in told), columns, routers)]
 
     def _goes_on(self) -> bool:
         """Whether requests are still to come, or to be answered by replicas that there are."""
@@ -390,8 +395,18 @@ class Requesting:
             if not service.over
         )
 
-    def happened(self, now: int, events: Sequence[AnyEvent]) -> None:
-        """Replicas come, begin and end."""
+    def happened(self, now: int, events: Sequence[AnyEvent]) -> list[AnyEvent]:
+        """Replicas come, begin and end. Of a service that is over it is reported how it did since
+        its last window."""
+        over = [
+            (event.job, self._services[event.job])
+            for event in events
+            if isinstance(event, Finished) and event.job in self._services
+        ]
+        over = [(job, each) for job, each in over if not each.over and each.window.since < now]
+        for _, service in over:
+            service.pass_time(now)
+        last = self._report(now, max((each.window.since for _, each in over), default=now), over)
         for event in events:
             if isinstance(event, Accepted) and event.spec.parent in self._names:
                 self._service_of[event.job] = self._names[event.spec.parent]
@@ -401,6 +416,7 @@ class Requesting:
                 self._end(now, event.job, drains=isinstance(event, Finished))
                 if event.job in self._services and isinstance(event, Finished):
                     self._services[event.job].close(now)
+        return last
 
     def planned(self, now: int, actions: Sequence[AnyAction]) -> None:
         """Replicas that are to stop take nothing more."""

@@ -78,7 +78,7 @@ class Bounding:
     def __init__(self, rates: Rates, *, coarse: bool, begins: int) -> None:
         self._rates, self._begins = rates, begins
         self.requests, self._in_time, self._first, self._last = 0, 0.0, 0, 0
-        self._one = self._alike = not rates.speaks and not coarse
+        self._single = self._alike = not rates.speaks and not coarse
         """Whether all are of one model and bring one input each; and cost the same."""
         self._whole: _Fluid | None = None
         """Those of the one model, as if each had all the time that a batch takes."""
@@ -116,11 +116,11 @@ class Bounding:
         so far cost the same."""
         rates, model = self._rates, int(rows.model[0])
         code = model if self._whole is None else self._whole.model
-        self._one = self._one and bool((rows.items == 1).all() and (rows.model == code).all())
+        self._single = self._single and bool((rows.items == 1).all() and (rows.model == code).all())
         if self._alike:
-            costs = rates.costs(rows) if self._one else np.zeros((1, 0))
+            costs = rates.costs(rows) if self._single else np.zeros((1, 0))
             first = costs[0] if self._whole is None else self._cost
-            self._alike = self._one and bool((costs == first).all())
+            self._alike = self._single and bool((costs == first).all())
             if not self._alike and self._fluid is None and self._whole is not None:
                 self._fluid = self._whole.fork()
         arrivals, dues = rows.arrival.tolist(), rows.due.tolist()
@@ -130,7 +130,7 @@ class Bounding:
                 self._fluid = _Fluid(model, rates.rate_at(self._cost))
         if self._alike and self._fluid is not None:
             self._fluid.come(arrivals, dues)
-        if self._one:
+        if self._single:
             self._whole = self._whole or _Fluid(model, rates.rate(model))
             self._whole.come(arrivals, dues)
         return self._alike
@@ -142,7 +142,7 @@ class Bounding:
             solved += _programme(_joined(self._waiting), self._rates)
         if self._fluid is not None:
             solved += self._fluid.finish()
-        if self._one and self._whole is not None:
+        if self._single and self._whole is not None:
             whole = self._whole.finish()
             solved = whole if self._alike and self._fluid is None else min(whole, solved)
         in_time = self._in_time + solved

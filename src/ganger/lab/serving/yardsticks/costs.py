@@ -52,17 +52,17 @@ class Cost:
     def of(self, slack: F64) -> F64:
         """Microseconds of an input of requests that have so many; infinite where no batch can be in
         time."""
-        found = np.full(len(slack), self.least)
+        costs = np.full(len(slack), self.least)
         short = np.flatnonzero(slack < self._enough)
         if not len(short):
-            return found
+            return costs
         some, at = np.unique(slack[short], return_inverse=True)
         if len(some) > _APART:
             steps = np.ceil(np.log(np.maximum(some, 1.0)) / np.log1p(_STEP))
             whole, step = np.unique(steps, return_inverse=True)
             some, at = np.exp(whole * np.log1p(_STEP)), step[at]
-        found[short] = np.array([self._at(each) for each in some.tolist()])[at]
-        return found
+        costs[short] = np.array([self._at(each) for each in some.tolist()])[at]
+        return costs
 
     def _at(self, slack: float) -> float:
         if slack not in self._known:
@@ -95,15 +95,15 @@ def items_of(pipeline: Pipeline, items: I64, rows: I64, seed: int | None) -> I64
     """How many items of each stage (columns) requests of these numbers have; without a seed those
     that there are whatever the lot says."""
     stages = pipeline.stages
-    found = np.zeros((len(items), len(stages)), np.int64)
+    counts = np.zeros((len(items), len(stages)), np.int64)
     for at, stage in enumerate(stages):
         if not stage.after:
-            found[:, at] = items
+            counts[:, at] = items
         for to, mean in stage.feeds:
             more = 0.0 if seed is None else _lots(seed, rows, salt_of(len(stages), at, to))
-            handed = np.minimum(found[:, at] * mean + more, 1e12).astype(np.int64)
-            found[:, to] = np.maximum(found[:, to], handed)
-    return found
+            handed = np.minimum(counts[:, at] * mean + more, 1e12).astype(np.int64)
+            counts[:, to] = np.maximum(counts[:, to], handed)
+    return counts
 
 
 def _lots(seed: int, rows: I64, salt: int) -> F64:

@@ -134,8 +134,8 @@ class Rates:
 
     def _add(self, at: int, pipeline: Pipeline) -> None:
         """A pipeline as one model: what those items cost that there are in any case."""
-        one = np.ones(1, np.int64)
-        items = items_of(pipeline, one, one, None)
+        single = np.ones(1, np.int64)
+        items = items_of(pipeline, single, single, None)
         cost, least = self._staged(pipeline, items, np.full(1, np.inf))
         self.each[at] = self._plain[at] = cost[0]
         self._floor[at] = np.array([0.0, least[0]])
@@ -163,23 +163,23 @@ class Rates:
     def _cost_of(self, code: int, slack: F64) -> F64:
         """By request that has so much time, and by type, what an input costs of what is no token
         model."""
-        found = np.full((len(slack), len(self._types)), np.inf)
+        costs = np.full((len(slack), len(self._types)), np.inf)
         for column, cost in self._costs[code]:
-            found[:, column] = np.minimum(found[:, column], cost.of(slack))
-        return found
+            costs[:, column] = np.minimum(costs[:, column], cost.of(slack))
+        return costs
 
     def costs(self, asked: Asked) -> F64:
         """Microseconds of all inputs of requests (rows) on each type (columns), without token
         models."""
-        found = np.empty((len(asked.model), len(self._types)))
+        every = np.empty((len(asked.model), len(self._types)))
         slack = (asked.due - asked.arrival).astype(np.float64)
         for code in np.unique(asked.model).tolist():
             here = np.flatnonzero(asked.model == code)
             if code >= self._first_pipeline:
-                found[here] = self._stages_of(code, asked.take(here))[0]
+                every[here] = self._stages_of(code, asked.take(here))[0]
             else:
-                found[here] = self._cost_of(code, slack[here]) * asked.items[here, None]
-        return found
+                every[here] = self._cost_of(code, slack[here]) * asked.items[here, None]
+        return every
 
     def _stages_of(self, code: int, asked: Asked) -> tuple[F64, F64]:
         """The same of requests for a pipeline, and the least time that each takes."""
