@@ -433,8 +433,8 @@ def singularity() -> Effect:
         "premium jobs have 95 % of their GPUs, while others use what is idle",
         ours,
         shape(kept[0] >= 0.95 > kept[1] and work > 0.98),
-        "overhead and pauses are parameters, not measured; by JCT of all a first try said no: elan"
-        " shares with all who come, and grows jobs beyond what they ask for",
+        "overhead and pauses are parameters, not measured; by JCT of all a first try had not"
+        " shown it: elan shares with all that come, and grows jobs beyond what they ask for",
         f"singularity and elan: device proxy; priority: {ALL_STOP}, with the proxy beside it",
         equal,
     )

@@ -5,11 +5,18 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from engines.conformance import Play
+from engines.rig import Agents, LocalBench
+from ganger.core.events import Released
+from ganger.core.plan import Slot, Start, Stop
 from ganger.core.spec import Needs, NodeSpec, Role, Shape
 from ganger.engines.agent.pacing import Pacing
 from ganger.engines.agent.protocol import Key, Part, Prepare, Rate, Terms
@@ -26,7 +33,10 @@ fi
 read -r words
 kill -0 "$(cat pid)" 2>/dev/null || { echo "Cannot find MPS control daemon process" >&2; exit 1; }
 echo "$words" >> asked
-case "$words" in quit) kill "$(cat pid)"; rm pid ;; *) echo 100.0 ;; esac
+case "$words" in
+    quit) kill "$(cat pid)"; rm pid ;;
+    *) echo 100.0 ;;
+esac
 """
 NODE = (NodeSpec(gpus=2, gpu_type="H100", name="box"),)
 KEY = Key(3, 1)
@@ -66,7 +76,7 @@ def test_parts_that_share_compute_through_the_daemon_within_what_they_asked_for(
     sharing = Sharing(NODE, mps=Mps(folder))
     assert sharing.said == "MPS"
     quarter = Needs(share=250, gpu_memory=8192)
-    assert bounds(sharing, prepared(quarter)) == ("25", "0=8192M,1=8192M")
+    assert bounds(sharing, prepared(quarter)) == ("25", "0=8192M")
     assert sharing.variables(prepared(quarter))[0]["CUDA_MPS_PIPE_DIRECTORY"] == str(folder)
     assert bounds(sharing, prepared(Needs(), share=500)) == ("", ""), "only booked by a recipe"
     assert bounds(sharing, prepared(Needs())) is None, "it has its GPU for itself"
@@ -87,7 +97,7 @@ def test_terms_bound_the_threads_to_the_limit_and_those_of_an_opportunistic_job_
     pacing.add(KEY, [0], token.terms, 0.0, sharing.threads(token))
     assert pacing.look(0.0) == [Rate(KEY, 1.0)], "what MPS bounds need not be held"
     pacing.add(Key(4, 1), [0], Terms(Key(4, 1), 0.6, 1.0), 1.0)
-    assert pacing.look(1.0) == [Rate(KEY, pytest.approx(0.8), True), Rate(Key(4, 1), 0.6, True)]
+    assert pacing.look(1.0) == [Rate(KEY, 0.8, True), Rate(Key(4, 1), 0.6, True)]
     sharing.close()
 
 
@@ -116,6 +126,57 @@ def test_a_daemon_that_died_is_started_again_for_the_next_part_that_shares(folde
     assert sharing.variables(prepared(Needs(share=500)))
     assert sharing.pids != {pid}
     sharing.close()
+
+
+NVML = """
+class NVMLError(Exception): pass
+nvmlInit = nvmlShutdown = lambda: None
+nvmlDeviceGetCount = lambda: 1
+nvmlDeviceGetHandleByIndex = lambda i: i
+nvmlDeviceGetName = lambda i: "NVIDIA H100 80GB HBM3"
+class nvmlDeviceGetUtilizationRates:
+    gpu = 50
+    def __init__(self, i): pass
+"""
+CLIENT = """
+import os, sys, time
+print(os.path.basename(os.environ["CUDA_MPS_PIPE_DIRECTORY"]), flush=True)
+with open(sys.argv[1], "w", buffering=1) as beats:
+    while True:
+        print(time.monotonic(), file=beats)
+        time.sleep(.01)
+"""
+
+
+def test_a_client_stands_still_until_its_gpu_is_done_before_a_signal_kills_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here: its last beat is well before its end."""
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "pynvml.py").write_text(NVML)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
+    with TemporaryDirectory(prefix="gg-") as short:
+        agents = Agents(Path(short), ["a"], "--gpus", "")
+        bench = LocalBench(agents)
+        bench.settle()
+        play = Play(bench)
+        assert [box.hello.sharing for box in bench.engine.boxes.values()] == ["MPS"]
+        for job, share, still in ((0, 500, 0.4), (1, 0, 0.0)):
+            beats = tmp_path / f"beats-{job}"
+            env = {} if share else {"CUDA_MPS_PIPE_DIRECTORY": "/none"}
+            command = (sys.executable, "-S", "-c", CLIENT, str(beats))
+            bench.launch(job, *command, counted=False, env=env)
+            play.apply(Start(job, 1, (Slot(0, 1, share=share),)))
+            play.wait(beats.exists, "a beat")
+            assert agents.log(job) == ("mps\n" if share else "none\n")
+            play.apply(Stop(job, 1, "cancelled"))
+            play.until(Released, job)
+            stood = time.monotonic() - float(beats.read_text().splitlines()[-1])
+            assert stood >= still, "it stood still"
+        bench.engine.close()
+        agents.close()
+        asked = (Path(short) / "a" / "mps" / "asked").read_text().splitlines()
+        assert asked[-1] == "quit", "an agent that leaves nothing behind ends the daemon"
 
 
 def test_without_mps_the_agent_says_why_and_gives_time_slices(

@@ -65,11 +65,13 @@ class ChildAnswer(msgspec.Struct, kw_only=True):
 
 class FamilyAnswer(msgspec.Struct, kw_only=True):
     """The children of a search or a service, at most the last 1000; of a search, the number of the
-    one that reported the `best` value last, and the name of what is reported."""
+    one that reported the `best` value last, the name of what is reported, and which limit ended it,
+    such as `the deadline`."""
 
     children: list[ChildAnswer]
     best: int | None
     metric: str
+    ended_by: str = ""
 
 
 class JobDetail(JobAnswer, kw_only=True):

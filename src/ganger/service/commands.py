@@ -23,7 +23,7 @@ from ganger.core.units import WHOLE
 from ganger.engines.launch import Launch
 from ganger.service.durable.journal import NUMBERS_FROM, Journal, SetAside
 from ganger.service.errors import Bug
-from ganger.service.jobs.families import born, children_of, joined, next_child
+from ganger.service.jobs.families import born, children_of, joined, next_child, refuse_unpriced
 from ganger.service.jobs.job_facts import JobFacts, Prepared
 from ganger.service.jobs.limits import Group
 
@@ -136,6 +136,7 @@ class Submit(Ask):
                 submitted=turn.at,
                 array=str(array + 1) if array >= 0 else "",
             )
+            refuse_unpriced(spec, turn.kernel.nodes)
             if spec.parent:
                 facts = joined(spec, facts, turn, daemon.journal.facts(int(spec.parent) - 1))
             if facts.singleton:

@@ -94,7 +94,7 @@ class Watch(Protocol):
 class LivePlane:
     """Drives one router over requests as they come. It belongs to the thread of its event loop.
 
-    `most`: requests that may be under way; `clock`: nanoseconds that never fall.
+    `limit`: requests that may be under way; `clock`: nanoseconds that never fall.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class LivePlane:
         workers: Workers,
         loop: asyncio.AbstractEventLoop,
         watch: Watch,
-        most: int = 10_000,
+        limit: int = 10_000,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.world, self.router, self._workers, self._watch = world, router, workers, watch
-        self._loop, self.most, self._clock = loop, most, clock
+        self._loop, self.limit, self._clock = loop, limit, clock
         self._origin = clock()
         self._residence = Residence(world)
         self._tickets: dict[int, Ticket] = {}
@@ -137,7 +137,7 @@ class LivePlane:
     def submit(self, ticket: Ticket) -> bool:
         """Take a request, which is decided upon before the event loop waits again; False where too
         many are under way already."""
-        if self.waiting >= self.most or self.world.open + len(self._coming) >= 2 * self.most:
+        if self.waiting >= self.limit or self.world.open + len(self._coming) >= 2 * self.limit:
             return False
         ticket.arrival = self.now()
         self.waiting += 1

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import errno
 import json
+import os
 import signal
 import socket
 import sys
@@ -43,7 +44,7 @@ class Settings(Struct, frozen=True):
     port: int = 8000
     cores: tuple[int, ...] = (0,)
     threads: int = 1
-    most: int = 10_000
+    limit: int = 10_000
     slo: int = NEVER
     longest: int = 60 * SECOND
     body: int = 64 << 20
@@ -62,7 +63,8 @@ def listen(host: str, port: int) -> socket.socket:
         mend = "write an address of this machine"
         if fault.errno == errno.EADDRINUSE:
             mend = "use another port, as in --port 8001; 0 takes any that is free"
-        raise BadInput(f"{host}:{port}: {fault.strerror}", where="--port", mend=mend) from None
+        why = os.strerror(fault.errno) if fault.errno and fault.errno > 0 else fault.strerror
+        raise BadInput(f"{host}:{port}: {why}", where="--port", mend=mend) from None
 
 
 class AccessLog:
@@ -138,7 +140,7 @@ async def _serve(
 
     crew = Crew(models, world.lanes, settings.cores, settings.threads, deliver)
     figures = Figures([each.signature.name for each in models])
-    plane = LivePlane(world, router, crew, loop, figures, settings.most)
+    plane = LivePlane(world, router, crew, loop, figures, settings.limit)
     if not world.stores:
         crew.load_all()
     endpoints = Endpoints(plane, models, figures, loop, settings.slo, settings.longest)

@@ -139,8 +139,8 @@ class Truth:
         """Elementwise, the size at which a job computes, and what is left of its speed there."""
         if self._physics.protocol.splicing is None:
             return gpus, np.ones(gpus.shape)
-        told = [self._physics.spliced(each, asked) for each in gpus.ravel().tolist()]
-        sizes, parts = zip(*told, strict=True) if told else ((), ())
+        pairs = [self._physics.spliced(each, asked) for each in gpus.ravel().tolist()]
+        sizes, parts = zip(*pairs, strict=True) if pairs else ((), ())
         return np.array(sizes, np.int64).reshape(gpus.shape), np.array(parts).reshape(gpus.shape)
 
     def _starts(self, view: View, ids: Ids) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from ganger.recipes.tuning.easeml import arms_of, believed, potential
+from ganger.recipes.tuning.easeml import arms_of, expectations, potential
 from ganger.recipes.tuning.fluid import widths
 from ganger.workloads.curves.table import CurveTable, rectangular
 from ganger.workloads.experiment.document import Resources
@@ -93,12 +93,12 @@ def test_what_a_model_reaches_for_one_user_says_what_it_reaches_for_others() -> 
     """For user a, model x has reached 0.9, and y 0.5: for b, x is believed to be better."""
     arms = arms_of(["a/x", "a/y", "b/x", "b/y"], np.full(4, np.nan))
     known = {0: 0.9, 1: 0.5}
-    mean, sigma = believed(arms, [2, 3], known, [], 0.5)
+    mean, sigma = expectations(arms, [2, 3], known, [], 0.5)
     assert mean[0] > mean[1]
     assert mean.mean() == pytest.approx(0.7)
-    unlike, _ = believed(arms, [2, 3], known, [], 0.0)
+    unlike, _ = expectations(arms, [2, 3], known, [], 0.0)
     assert unlike[0] == pytest.approx(unlike[1])
-    _, beside = believed(arms, [2, 3], known, [2], 0.5)
+    _, beside = expectations(arms, [2, 3], known, [2], 0.5)
     assert beside[0] < 0.1 * sigma[0], "it will be known what b/x reaches"
     assert beside[1] < sigma[1], "and with it how good anything is for b"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ def value(name: str, shape: Shape, kind: int = TensorProto.FLOAT) -> Any:
 
 def times(path: Path, factor: float, shape: Shape = ("n", 4)) -> Path:
     """y = factor * x."""
-    constant = numpy_helper.from_array(np.float32([factor]), "k")
+    constant = numpy_helper.from_array(np.array([factor], np.float32), "k")
     node = helper.make_node("Mul", ["x", "k"], ["y"])
     return save(path, [node], [value("x", shape)], [value("y", shape)], [constant])
 
@@ -54,7 +55,7 @@ def sums(path: Path) -> Path:
 
 def looks_up(path: Path) -> Path:
     """y = the row of a table of three that x names: another number is the model's failure."""
-    table = numpy_helper.from_array(np.float32([[1, 1], [2, 2], [3, 3]]), "t")
+    table = numpy_helper.from_array(np.array([[1, 1], [2, 2], [3, 3]], np.float32), "t")
     node = helper.make_node("Gather", ["t", "x"], ["y"])
     return save(
         path, [node], [value("x", ("n",), TensorProto.INT64)], [value("y", ("n", 2))], [table]
@@ -67,7 +68,7 @@ def busy(path: Path, rounds: int, width: int = 256) -> Path:
     names = ["x", *(f"h{at}" for at in range(rounds - 1)), "y"]
     nodes = [
         node
-        for a, b in zip(names, names[1:], strict=False)
+        for a, b in pairwise(names)
         for node in (
             helper.make_node("MatMul", [a, "eye"], [b + "m"]),
             helper.make_node("Sin", [b + "m"], [b]),

@@ -65,7 +65,7 @@ class Seen:
 class Bench:
     """A plane with its lanes, inside an event loop."""
 
-    def __init__(self, file: Path, recipe: str | Router, machine: Machine, most: int = 10_000):
+    def __init__(self, file: Path, recipe: str | Router, machine: Machine, limit: int = 10_000):
         loop = asyncio.get_running_loop()
         self.served = prepared(read_models(file), recipe, machine)
         self.world = self.served.world
@@ -77,7 +77,7 @@ class Bench:
             self.served.models, self.world.lanes, available_cores(), machine.threads, deliver
         )
         self.seen = Seen(self.world)
-        self.plane = LivePlane(self.world, self.served.router, self.crew, loop, self.seen, most)
+        self.plane = LivePlane(self.world, self.served.router, self.crew, loop, self.seen, limit)
         if not self.world.stores:
             self.crew.load_all()
 

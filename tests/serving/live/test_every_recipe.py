@@ -48,7 +48,8 @@ async def play(file: Path, recipe: str, machine: Machine, seconds: float) -> Non
         for _ in range(rng.choice((1, 1, 2, 7))):
             model = rng.randrange(3)
             items = 1 if model == 2 else rng.choice((1, 1, 1, 2))
-            x = np.float32([rng.random()] * items * (4 + model % 2 * rng.randrange(2)))
+            width = 4 + model % 2 * rng.randrange(2)
+            x = np.array([rng.random()] * items * width, np.float32)
             within = rng.choice((NEVER, 2 * MS, 20 * MS, 500 * MS))
             futures.append((model, x, bench.ask(model, x.reshape(items, -1), within)))
         await asyncio.sleep(rng.choice((0, 0.001, 0.004)))

@@ -11,6 +11,7 @@ from math import inf
 from pathlib import Path
 
 from ganger.core.errors import GangerError
+from ganger.engines.agent.attempt.launch import Home
 from ganger.engines.agent.meter import EVERY_SECONDS, Meter, by_nvml
 from ganger.engines.agent.server import Agent
 from ganger.engines.agent.sharing import Mps, Sharing
@@ -55,7 +56,7 @@ def main() -> int:
             parser.error("--core-sets needs --gpus")
         nodes = find_nodes(given.gpus, given.name)
         cores = core_sets(sum(node.gpus for node in nodes)) if given.core_sets else ()
-        mps = None if given.gpus else Mps(given.home.resolve() / "mps")
+        mps = None if given.gpus else Mps(Home(given.home.resolve()).mps)
         agent = Agent(
             given.home,
             given.name,

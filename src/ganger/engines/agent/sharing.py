@@ -187,20 +187,10 @@ class Sharing:
             return {}
         roles = launch.shape.roles
         return {
-            part.role: self._bounds_of(roles[part.role].needs, prepare.terms)
+            part.role: _bounds_of(roles[part.role].needs, prepare.terms, len(part.devices))
             for part in prepare.parts
             if part.devices and (part.share or roles[part.role].needs.share < WHOLE)
         }
-
-    def _bounds_of(self, needs: Needs, terms: Terms | None) -> dict[str, str]:
-        bounds = dict[str, str]()
-        threads = threads_of(needs, terms)
-        if threads < 1.0:
-            bounds["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{100 * threads:g}"
-        if needs.gpu_memory:  # by the numbers that the job sees, which are some of the first
-            each = (f"{i}={needs.gpu_memory}M" for i in range(self._gpus))
-            bounds["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = ",".join(each)
-        return bounds
 
     @property
     def pids(self) -> set[int]:
@@ -216,6 +206,19 @@ class Sharing:
         """Nothing runs on the GPUs any more, and this agent ends."""
         if self._mps is not None:
             self._mps.close()
+
+
+def _bounds_of(needs: Needs, terms: Terms | None, gpus: int) -> dict[str, str]:
+    """What bounds a worker: devices are numbered as it sees them. A number that it does not see
+    would void all limits of memory (seen on driver 580)."""
+    bounds = dict[str, str]()
+    threads = threads_of(needs, terms)
+    if threads < 1.0:
+        bounds["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{100 * threads:g}"
+    if needs.gpu_memory:
+        each = (f"{device}={needs.gpu_memory}M" for device in range(gpus))
+        bounds["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = ",".join(each)
+    return bounds
 
 
 def threads_of(needs: Needs, terms: Terms | None) -> float:

@@ -143,7 +143,7 @@ def _run_agent(folder: CrewFolder, scratch: Path) -> None:
         token=folder.token(),
         cgroups=False,
         meter=Meter(by_nvml()),
-        sharing=Sharing((node,), mps=Mps(scratch / "mps")),
+        sharing=Sharing((node,), mps=Mps(Home(scratch).mps)),
     ).run()
 
 

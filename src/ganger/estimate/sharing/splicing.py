@@ -19,8 +19,8 @@ def turns(world: int, gpus: int) -> int:
 def spliced(world: int, gpus: int, overhead: float) -> float:
     """What is left of the speed on `world` GPUs. `overhead`: the part of a step that each change
     from one replica to another takes."""
-    most = turns(world, gpus)
-    return 1.0 / (most + overhead * (most - 1))
+    replicas = turns(world, gpus)
+    return 1.0 / (replicas + overhead * (replicas - 1))
 
 
 def even_sizes(world: int, least: int) -> tuple[int, ...]:

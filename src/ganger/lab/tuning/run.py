@@ -24,7 +24,7 @@ from ganger.lab.simulating.policies import blame
 from ganger.lab.tuning.draws import Configurations
 from ganger.lab.tuning.recipes import Chosen, chosen
 from ganger.lab.tuning.result import TuningRun, result_of
-from ganger.mechanisms.common.two_level import Search, TwoLevel
+from ganger.mechanisms.common.two_level import Search, TwoLevel, refuse_hopeless
 from ganger.mechanisms.tuning.limits import HOUR, Limited, Limits
 from ganger.recipes import registry
 from ganger.sim.engine import Simulator
@@ -109,6 +109,8 @@ def run_experiment(
         sign = 1.0 if document.mode == "min" else -1.0
         reports.heard = lambda job, epoch, value: configurations.tell(job, epoch, sign * value)
     profiles = Profiles(default=_profile_of(document.resources, choice.policy))
+    asked = document.parallelism * document.resources.gpus
+    refuse_hopeless(policy, asked, profiles.default)
     kernel = Kernel(
         nodes,
         search,

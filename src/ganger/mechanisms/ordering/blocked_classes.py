@@ -12,6 +12,7 @@ cache.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from ganger.core.books.ledger import Cell
@@ -26,6 +27,13 @@ ANY_RETURN = -(1 << 60)
 def by_shape(reason: Reason) -> tuple[int, str]:
     """The order in which a plan's reasons stand."""
     return reason.shape, reason.code
+
+
+@lru_cache(maxsize=4096)
+def lacking(shape: int, gpus: int, stirs: int, rules: tuple[tuple[str, float], ...]) -> Reason:
+    """Why jobs of a shape wait for GPUs: said again and again."""
+    evidence = {"asked_gpus": float(gpus), **dict(rules)}
+    return Reason("Resources", "QueuePolicy", shape, evidence=evidence, until=stirs)
 
 
 class _Limit:

@@ -55,9 +55,8 @@ class Classes:
         least, most, units = rows[:, :_OFFER].astype(np.int64).T
         speed = rows[:, _OFFER:]
         long = np.maximum(np.minimum(most, capacity // units), least)
-        if (long < most).any():
-            step = np.arange(1, speed.shape[1] + 1)
-            speed = np.take_along_axis(speed, np.minimum(step, long[:, None]) - 1, 1)
+        step = np.arange(1, speed.shape[1] + 1)
+        speed = np.take_along_axis(speed, np.minimum(step, long[:, None]) - 1, 1)
         self.curves = Curves(speed, least, long, units)
         self._said: dict[Callable[[Curves], Ints], Ints] = {}
 

@@ -152,7 +152,6 @@ def rests(curves: Curves) -> Ints:
     width = curves.speed.shape[1]
     size = np.broadcast_to(np.arange(1, width + 1), curves.speed.shape)
     goes_on = np.diff(curves.speed, axis=1, append=curves.speed[:, -1:]) > 0
-    goes_on &= size < curves.most[:, None]
     goes_on |= size < curves.least[:, None]
     stops = np.where(goes_on, width, size)[:, ::-1]
     return np.minimum.accumulate(stops, axis=1)[:, ::-1]
@@ -179,9 +178,8 @@ def afs(curves: Curves, lengths: Floats, capacity: int, *, shrinking: bool = Tru
     end = rests(curves)[:, 0]
     if curves.cost(end) <= capacity:
         return end
-    speed, size = curves.speed, np.arange(1, curves.speed.shape[1] + 1)
-    gain = np.diff(speed, axis=1, append=speed[:, -1:])
-    gain[size >= curves.most[:, None]] = 0.0
+    speed = curves.speed
+    gain = np.diff(speed, axis=1, append=speed[:, -1:])  # none beyond the most, where it is level
     each = np.broadcast_to(lengths[:, None], speed.shape)
     if shrinking:
         each = each / speed

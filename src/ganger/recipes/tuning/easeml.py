@@ -70,13 +70,13 @@ def arms_of(labels: Sequence[str], costs: Floats) -> Arms:
     split = [label.rpartition("/") for label in labels]
     users, models = (
         {name: at for at, name in enumerate(dict.fromkeys(each))}
-        for each in ([one[0] for one in split], [one[2] for one in split])
+        for each in ([part[0] for part in split], [part[2] for part in split])
     )
     known = costs[np.isfinite(costs)]
     mean = float(known.mean()) if len(known) and known.mean() > 0 else 1.0
     return Arms(
-        np.array([users[one[0]] for one in split], np.int64),
-        np.array([models[one[2]] for one in split], np.int64),
+        np.array([users[part[0]] for part in split], np.int64),
+        np.array([models[part[2]] for part in split], np.int64),
         np.maximum(np.nan_to_num(costs, nan=mean, posinf=mean) / mean, 1e-9),
     )
 
@@ -89,7 +89,7 @@ def _alike(arms: Arms, some: Sequence[int], others: Sequence[int], alike: float)
     return covariance
 
 
-def believed(
+def expectations(
     arms: Arms,
     asked: Sequence[int],
     known: dict[int, float],
@@ -115,13 +115,13 @@ def believed(
 
 def potential(best: dict[int, float], bounds: dict[int, float]) -> int:
     """The user whose best value may rise the most: by the upper bound of what one more trial
-    reaches. Users without a trained trial come first."""
+    reaches. Users without a trained model come first."""
     return max(bounds, key=lambda user: bounds[user] - best.get(user, -math.inf))
 
 
 class ServedMemory(msgspec.Struct, frozen=True):
-    """The trials of the search; the user for which the last ones were started, and how good that
-    one's best was when the row of them began; and whether users take turns from now on."""
+    """The trials of the search; the user of the last ones, how many in a row these are, and the
+    best value of that user when they began; and whether users take turns from now on."""
 
     trials: list[int] = []
     user: int = -1
@@ -150,8 +150,8 @@ class Tenants:
         """What runs inside the grant of one search. Raises InvariantError outside of any."""
         search = search_of(view, self.name)
         begins, memory = memory is None, memory or ServedMemory()
-        there = set(memory.trials)
-        came = [job for job in view.pending.tolist() if job not in there]
+        known = set(memory.trials)
+        came = [job for job in view.pending.tolist() if job not in known]
         for job in came:
             view.draft.act(AskAt(job, self.epochs))
         trials = sorted([*memory.trials, *came])
@@ -241,7 +241,7 @@ class Tenants:
     ) -> tuple[ServedMemory, int]:
         """The trial that starts next."""
         asked = [*waiting, *running]
-        mean, sigma = believed(arms, asked, known, running, self.alike)
+        mean, sigma = expectations(arms, asked, known, running, self.alike)
         users = arms.users.tolist()
         best = dict[int, float]()
         for at, value in known.items():

@@ -98,8 +98,8 @@ class ByHeight:
                 given |= {job: width for job, width in before.widths.items() if job in given}
             race.divided = Divided(dict(race.goals), gpus, given)
         jobs.sort(key=lambda job: (-heights[job], job))
-        left = [job for job in view.active.tolist() if job not in race.goals]
-        towards(view, self._wants(view, jobs, race.divided.widths), PACK, left)
+        leaving = [job for job in view.active.tolist() if job not in race.goals]
+        towards(view, self._wants(view, jobs, race.divided.widths), PACK, leaving)
         return all(view.draft.holds(job) is not None for job in jobs)
 
     def _heights(self, race: Race, jobs: Sequence[int]) -> dict[int, float]:

@@ -229,6 +229,8 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         pended += daemon.now() - int(jobs.pending_since[row])
     attempts = daemon.reader.attempts(row)
     seen = measured(daemon, row) if phase == Phase.RUNNING else Measured()
+    done = phase == Phase.FINISHED and attempts and attempts[-1].outcome == "Preempted"
+    retired = attempts[-1] if done else None  # it was stopped since it was wanted no more
     return JobDetail(
         **_common(daemon, row),
         command=list(launch.command),
@@ -260,7 +262,7 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
                 attempt=one.attempt,
                 started=span(one.started),
                 ended=span(one.ended),
-                outcome=one.outcome,
+                outcome=one.outcome if one is not retired else "",
                 note=one.note,
                 devices=devices(daemon, row, one.attempt, one.placement or ()),
             )

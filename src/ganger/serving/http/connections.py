@@ -1,7 +1,7 @@
 """HTTP/1.1 connections over httptools: what they may send, for how long, and how many there may be.
 
 A connection answers one request at a time; while it does, it reads at most a little ahead. All
-bytes of bodies that are held are counted, from all connections together.
+bytes of bodies that are held are counted together.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import resource
 from collections import deque
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
+from time import monotonic
 from typing import Any, Final
 
 import httptools
@@ -54,7 +55,7 @@ class Request(Struct, eq=False):
     headers: dict[bytes, bytes]
     body: bytes
     began: float
-    """Loop time of its first byte."""
+    """Monotonic seconds at its first byte."""
     keeps: bool
     """Whether the connection stays open after it."""
     gone: Callable[[], None] | None = None
@@ -92,7 +93,7 @@ class Door:
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = monotonic()
         for connection in [*self.open]:
             connection.look(now)
         self._sweeper = loop.call_later(SWEEP_SECONDS, self._sweep)
@@ -135,7 +136,7 @@ class Connection(asyncio.Protocol):
         self._request: Request | None = None
         self._phase = ""
         """Of the request that is being read: "", head or body."""
-        self.since = self._loop.time()
+        self.since = monotonic()
         """When that phase began."""
         self._url, self._headers = b"", dict[bytes, bytes]()
         self._body: list[bytes] = []
@@ -188,7 +189,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._refuse(HTTPStatus.BAD_REQUEST, "upgrades are not offered")
+            pass  # it was refused with its head
         except httptools.HttpParserError as error:
             if not self._ends:
                 self._refuse(HTTPStatus.BAD_REQUEST, f"it is not valid HTTP: {error}")
@@ -202,7 +203,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read as fast as it is answered."""
-        self._stalled = self._loop.time()
+        self._stalled = monotonic()
         self._unread = self._transport.get_write_buffer_size()
         self._door.held += self._unread
 
@@ -247,7 +248,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self._phase, self.since = "head", self._loop.time()
+        self._phase, self.since = "head", monotonic()
         self._url, self._headers, self._body = b"", {}, []
         self._size = 0
 
@@ -269,10 +270,12 @@ class Connection(asyncio.Protocol):
         if size > limits.head:
             self._too_long()
             return
-        self._phase, self.since, self._head_bytes = "body", self._loop.time(), 0
+        self._phase, self.since, self._head_bytes = "body", monotonic(), 0
         self._length = 0
         length = self._headers.get(b"content-length", b"0")
-        if length.isdigit() and int(length[:20]) > limits.body:
+        if self._parser.should_upgrade():
+            self._refuse(HTTPStatus.BAD_REQUEST, "upgrades are not offered")
+        elif length.isdigit() and int(length[:20]) > limits.body:
             self._too_large()
         elif self._headers.get(b"expect", b"").lower() == b"100-continue":
             self._transport.write(_CONTINUE)
@@ -301,7 +304,7 @@ class Connection(asyncio.Protocol):
             self._parser.get_method().decode("latin-1"), path, self._headers, body, self.since,
             bool(self._parser.should_keep_alive()),
         )  # fmt: skip
-        self._phase, self.since = "", self._loop.time()
+        self._phase, self.since = "", monotonic()
         self._waiting.append(request)
         if self._request is None and not self._stalled:
             self._go_on()
@@ -341,11 +344,11 @@ class Connection(asyncio.Protocol):
             return
         keeps = request.keeps and not self._door.closing
         self._write(status, body, headers, kind, keeps, bare=request.method == "HEAD")
-        self._door.answered(request, status, self._loop.time() - request.began)
+        self._door.answered(request, status, monotonic() - request.began)
         size = len(request.body)
         self._taken -= size
         self._door.held -= size
-        self._request, self.since = None, self._loop.time()
+        self._request, self.since = None, monotonic()
         if not keeps:
             self._close()
         elif self._waiting or self._paused:

@@ -136,7 +136,6 @@ class Model(Struct, forbid_unknown_fields=True, omit_defaults=True):
     `ganger serve` runs, in the folder of the models file or below it."""
 
     name: _Name
-    onnx: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
     family: str = ""
     source: str = ""
     accuracy: _Part | None = None
@@ -148,6 +147,7 @@ class Model(Struct, forbid_unknown_fields=True, omit_defaults=True):
     tokens: list[Tokens] = []
     operators: list[Operator] = []
     utilisation: list[Utilisation] = []
+    onnx: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
 
 
 class Stage(Struct, forbid_unknown_fields=True, omit_defaults=True):

@@ -1,4 +1,4 @@
-"""`ganger serve`: the models of a file over HTTP."""
+"""`ganger serve`: the models of a file over HTTP; `ganger load`: requests to such a server."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ from ganger.core.units import NEVER, SECOND, parse_duration, parse_memory
     help="After that a request is answered with 504, whatever it states.",
 )
 @click.option(
-    "--most",
+    "--limit",
     type=click.IntRange(1, 1_000_000),
     default=10_000,
     show_default=True,
@@ -97,7 +97,7 @@ from ganger.core.units import NEVER, SECOND, parse_duration, parse_memory
 @click.option("--seed", type=int, default=0, show_default=True, help="For recipes that draw.")
 def serve(
     file: str, recipe: str, host: str, port: int, lanes: int, threads: int, device: str,
-    memory: str, slo: str | None, longest: str, most: int, body: str, held: str, connections: int,
+    memory: str, slo: str | None, longest: str, limit: int, body: str, held: str, connections: int,
     access_log: bool, seed: int,
 ) -> None:  # fmt: skip
     """Serve the models of a FILE over HTTP by the Open Inference Protocol v2, batched by a recipe
@@ -123,7 +123,7 @@ def serve(
     settings = Settings(
         host=host,
         port=port,
-        most=most,
+        limit=limit,
         slo=NEVER if slo is None else _micros(slo, "--slo"),
         longest=_micros(longest, "--longest"),
         body=_bytes(body, "--body"),
@@ -158,3 +158,77 @@ def _micros(text: str, where: str) -> int:
     if not 0 < time <= 366 * 86_400 * SECOND:
         raise BadInput(f"{text!r} is not a valid time", where=where, mend="write like 50ms")
     return time
+
+
+@click.command()
+@click.argument("file", metavar="REQUESTS")
+@click.option(
+    "--url",
+    default="http://127.0.0.1:8000",
+    show_default=True,
+    help="The server, which speaks the Open Inference Protocol v2.",
+)
+@click.option("--slo", type=SPAN, metavar="TIME", help="The time that requests have which state "
+              "none.")  # fmt: skip
+@click.option(
+    "--faster",
+    type=click.FloatRange(1e-3, 1e6),
+    default=1.0,
+    show_default=True,
+    help="Requests come so many times as fast.",
+)
+@click.option(
+    "--connections",
+    type=click.IntRange(1, 10_000),
+    default=256,
+    show_default=True,
+    help="Most connections; a request that finds all busy waits, and that counts.",
+)
+@click.option(
+    "--length",
+    type=click.IntRange(1, 1 << 20),
+    default=None,
+    help="Of lengths of tensors that are open, besides the number of items.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print plain data instead of a table.")
+@click.option(
+    "--yes-this-is-mine", "mine", is_flag=True, help="Load a server that is on another machine."
+)
+def load(
+    file: str, url: str, slo: str | None, faster: float, connections: int, length: int | None,
+    as_json: bool, mine: bool,
+) -> None:  # fmt: skip
+    """Send the REQUESTS of a file to a server at the times that they state, whether answers have
+    come or not, and print what a simulation prints. Latency counts from the stated time. Tensors
+    are random. Needs the extra `serving`.
+
+    \b
+    Examples:
+      ganger requests synth poisson --rate 200 --duration 30s \\
+        --models small,large --slo 100ms -o r.csv
+      ganger load r.csv
+      ganger load r.csv --url http://127.0.0.1:8001 --faster 4 --json
+    """
+    import importlib.util
+
+    if not all(map(importlib.util.find_spec, ("httptools", "uvloop"))):
+        raise BadInput("loading a server needs httptools", mend="pip install 'ganger[serving]'")
+    from ganger.cli.lab.serving.tables import show_load
+    from ganger.cli.text import print_json
+    from ganger.lab.serving.loading.driving import load as drive
+    from ganger.lab.serving.loading.driving import target_of
+    from ganger.workloads.requests.formats import load_requests
+
+    target = target_of(url, mine=mine)
+    loaded = drive(
+        load_requests(file),
+        target,
+        slo=NEVER if slo is None else _micros(slo, "--slo"),
+        faster=faster,
+        connections=connections,
+        length=length or 0,
+    )
+    if as_json:
+        print_json(loaded.to_json())
+    else:
+        show_load(loaded, target.name)

@@ -44,6 +44,11 @@ class Home(NamedTuple):
         return self.path / "agent"
 
     @property
+    def mps(self) -> Path:
+        """Where the sockets and logs of MPS are, if jobs share GPUs by it."""
+        return self.path / "mps"
+
+    @property
     def leaving(self) -> Path:
         """Why this machine will soon be gone; there is no such file while it will not."""
         return self.path / "leaving"
@@ -148,6 +153,7 @@ def _keep(start: Start, control: socket.socket) -> None:
         zygote,
         start.home.exits,
         start.cores,
+        bool(start.mps),
     )
     supervisor.run(workers, str(places.cwd))
 

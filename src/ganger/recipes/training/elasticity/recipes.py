@@ -316,9 +316,9 @@ def smd(slot: Period = 600 * SECOND, epsilon: Positive = 0.05, effort: Count = 1
         2022,
         "utilisation",
     ),
-    reconstructed="who gives way to whom: the authors publish the mechanisms and what the tiers are"
-    " promised; the tier is the sign of a job's priority; a promise counts from submission on, not"
-    " hour by hour; one cluster, not several regions; training only",
+    reconstructed="which job gives way to which: the authors publish the mechanisms and what the"
+    " tiers are promised; the tier is the sign of a job's priority; a promise counts from"
+    " submission on, not hour by hour; one cluster, not several regions; training only",
     wants=("elastic jobs", "priorities"),
 )
 def singularity(

@@ -11,7 +11,7 @@ import numpy as np
 
 from ganger.core.books.ledger import Fit
 from ganger.core.plan import Plan
-from ganger.core.protocols import Policy
+from ganger.core.protocols import Policy, revived
 from ganger.core.spec import Locality, OnPreempt
 from ganger.core.state.jobs import Phase
 from ganger.core.state.table import Ids
@@ -80,27 +80,27 @@ def _even(wants: int, least: int) -> tuple[int, ...]:
 def _floors(wants: Ints, least: Ints) -> Ints:
     """The fewest steps of each at which all its GPUs have as many workers."""
     pairs, same = np.unique(np.stack([wants, least]), axis=1, return_inverse=True)
-    found = [_even(want, low)[0] if want else 0 for want, low in pairs.T.tolist()]
-    return np.array(found, wants.dtype)[same.ravel()]
+    least_even = [_even(want, low)[0] if want else 0 for want, low in pairs.T.tolist()]
+    return np.array(least_even, wants.dtype)[same.ravel()]
 
 
 def _pour(sizes: Ints, order: Ints, between: tuple[Ints, Ints], market: Market) -> None:
     """Bring those of `order`, one after another, to the most that is left for them, at or above the
-    first of `between` and up to the second; who would have to stay below it stays as it is."""
+    first of `between` and up to the second; a job that would stay below it stays as it is."""
     floors, wants = between
-    units, left = market.units, left_over(market, sizes)
-    while left > 0 and len(order):
+    units, spare = market.units, left_over(market, sizes)
+    while spare > 0 and len(order):
         least = np.maximum(floors[order] - sizes[order], 0) * units[order]
-        order = order[(least <= left) & (sizes[order] < wants[order])]
+        order = order[(least <= spare) & (sizes[order] < wants[order])]
         more = ((wants[order] - sizes[order]) * units[order]).cumsum()
-        whole = int(more.searchsorted(left, side="right"))
+        whole = int(more.searchsorted(spare, side="right"))
         sizes[order[:whole]] = wants[order[:whole]]
-        left -= int(more[whole - 1]) if whole else 0
+        spare -= int(more[whole - 1]) if whole else 0
         for job in order[whole : whole + 1].tolist():
-            room = int(sizes[job]) + left // int(units[job])
+            room = int(sizes[job]) + spare // int(units[job])
             fit = [size for size in _even(int(wants[job]), int(floors[job])) if size <= room]
             if fit and fit[-1] > sizes[job]:
-                left -= (fit[-1] - int(sizes[job])) * int(units[job])
+                spare -= (fit[-1] - int(sizes[job])) * int(units[job])
                 sizes[job] = fit[-1]
         order = order[whole + 1 :]
 
@@ -134,7 +134,7 @@ class Gathering:
 
     def decide(self, view: View, memory: Any) -> tuple[Plan, Any]:
         """The inner plan, or a move."""
-        plan, memory = self.inner.decide(view, memory)
+        plan, memory = self.inner.decide(view, revived(memory, self.inner.decide))
         if not plan.actions and self._gather(view):
             plan = view.draft.plan(plan.reasons, plan.wake, plan.until)
         return plan, memory
@@ -147,8 +147,8 @@ class Gathering:
             if not runs or not sensitive_model(view, job):
                 continue
             shape = view.draft.shape(job)
-            found = ledger.find(shape, shape.sizes(int(at.size[job])), Fit.BEST, Locality.NODE)
-            if found is not None:
-                view.draft.resize(job, found)
+            place = ledger.find(shape, shape.sizes(int(at.size[job])), Fit.BEST, Locality.NODE)
+            if place is not None:
+                view.draft.resize(job, place)
                 return True
         return False

@@ -63,8 +63,7 @@ class Residents:
 
     def harm(self, view: View, model: int, node: int) -> _Harm:
         """What a job of this model on this node means."""
-        there = self._on.get(node)
-        if not there:
+        if not self._on.get(node):
             return _Harm(1.0, 0.0)
         known = self._harms.setdefault(node, {})
         if model not in known:
@@ -72,7 +71,7 @@ class Residents:
         return known[model]
 
     def harm_on(self, view: View, model: int, nodes: Iterable[int]) -> _Harm:
-        """The same of several nodes: a job on more than one of them counts once."""
+        """The same of several nodes: a job that is on more than one of them counts once."""
         part, loss = 1.0, 0.0
         for other in self._near(nodes):
             theirs = view.at.model[other]
@@ -81,7 +80,7 @@ class Residents:
         return _Harm(part, loss)
 
     def _near(self, nodes: Iterable[int]) -> list[int]:
-        """Who is on these nodes, ascending, so that sums do not depend on who came first."""
+        """The jobs on these nodes, ascending: sums do not depend on which came first."""
         return sorted({job for node in nodes for job in self._on.get(node, ())})
 
     def _speed(self, view: View, job: int) -> float:
@@ -180,15 +179,15 @@ def _one_by_one(nodes: list[int], free: list[int], harms: dict[int, _Harm], need
     if sum(free[node] for node in nodes) < need:
         return ()
     part, taken = 1.0, dict[int, int]()
-    left = set(nodes)
+    unused = set(nodes)
     while need:
         node = min(
-            left,
+            unused,
             key=lambda each: (
                 round(harms[each].loss - part * harms[each].part, 9), -free[each], each,
             ),
         )  # fmt: skip
-        left.remove(node)
+        unused.remove(node)
         part *= harms[node].part
         taken[node] = min(free[node], need)
         need -= taken[node]

@@ -216,7 +216,7 @@ def by_class(
     ones = np.zeros((len(first), len(gets) + 2))
     ones[of_class, np.arange(len(gets))] = 1.0
     stays = gets == apps.now[job]
-    start = np.append(stays * jobs[of_class] * 1.0, [0.0, 0.0])
+    start = np.append(stays * jobs[of_class], [0.0, 0.0])
     start[-2] = max(float(unfair @ start[:-2]) - loss, 0.0)
     posed = model(
         np.append(gain, [-_LOSS, -_CHANGE]),
