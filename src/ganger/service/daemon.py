@@ -18,24 +18,12 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import numpy as np
 
 from ganger.core.errors import GangerError
-from ganger.core.events import (
-    AnyEvent,
-    Batch,
-    Command,
-    Failed,
-    Finished,
-    Refused,
-    Released,
-    Woke,
-    kinds_of_change,
-)
+from ganger.core.events import AnyEvent, Batch, Command, Woke, kinds_of_change
 from ganger.core.plan import Plan
 from ganger.core.spec import NodeSpec, TenantSpec
 from ganger.core.state.bounds import refuse_unfit
-from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import capture, forget
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.launch import Launch
@@ -47,7 +35,6 @@ from ganger.service.durable.record import (
     fit,
     in_order,
     keep_aside,
-    outcome,
     plain,
     refuse_unwritable,
     write_attempts,
@@ -59,9 +46,9 @@ from ganger.service.engine import LiveEngine
 from ganger.service.errors import FullDisk, reason
 from ganger.service.families import Later, answers, ended, unanswered
 from ganger.service.http.feed import Feed
+from ganger.service.jobs.beside import follow, read_beside
 from ganger.service.jobs.holds import Holds
 from ganger.service.jobs.launches import launch_of
-from ganger.service.jobs.limits import begins, changed_ceilings, kept_ceilings
 from ganger.service.nodes import refuse_others
 from ganger.service.reports.counters import Counters
 from ganger.service.windows import Windows
@@ -137,38 +124,10 @@ class Daemon:
             if before != header:
                 same = before.recipes == header.recipes and before.knows == header.knows
                 self._begin_segment(header, keep_memory=same)
-        self._read_beside()
+        read_beside(self)
         self.windows = Windows(self.window)
         self._inbox += skipped_numbers(self.journal, self.kernel) + unanswered(self)
         return self.journal.last_time()
-
-    def _read_beside(self) -> None:
-        """Know what lies beside the kernel, from the journal."""
-        self.names, self.tasks, self.gates = [], {}, Holds()
-        for job, name, array, task, held in self.journal.names():
-            self.names.append(name)
-            if array >= 0:
-                self.tasks[job] = array, task
-            if held:
-                self.gates.held.add(job)
-        self.ends = self.journal.outcomes()
-        self.set_aside = self.journal.set_aside()
-        for one in self.set_aside:
-            if one.job >= 0:
-                self.ends[one.job] = f"set aside: {one.why}"
-        self.gates.ceilings.most = kept_ceilings(self.journal)
-        self._close_gates(self.kernel.now)
-
-    def _close_gates(self, now: int) -> None:
-        """Close all gates anew, and count what is let in below which ceiling."""
-        kernel, gates = self.kernel, self.gates
-        gates.again()
-        phases = kernel.jobs.phase[: kernel.jobs.n]
-        for row in np.flatnonzero(phases < Phase.FINISHED).tolist() if gates.ceilings.most else ():
-            if phases[row] != Phase.BLOCKED or row not in kernel.on_hold:
-                gates.ceilings.take(row, gates.ceilings.needs_of(row, self.array_of(row), kernel))
-        for row in sorted(kernel.on_hold):
-            gates.close(row, self.journal.facts(row), kernel, now)
 
     def array_of(self, row: int) -> int:
         """The first row of the job's array, -1 if it is in none."""
@@ -342,7 +301,7 @@ class Daemon:
         found = recover(self.journal, mute=revision, why=f"{type(error).__name__} {error}")
         assert found is not None
         _, self.kernel, missing = found
-        self._read_beside()
+        read_beside(self)
         refused = [one for one in self.set_aside if one.revision == revision]
         if not missing:
             return None, refused
@@ -420,42 +379,7 @@ class Daemon:
 
     def _after(self, turn: Turn, happened: Sequence[AnyEvent], plan: Plan | None) -> None:
         """Bring what lies beside the kernel up to this step."""
-        gates = self.gates
-        for row, facts in turn.jobs:
-            self.names.append(facts.name)
-            if facts.task >= 0:
-                self.tasks[row] = facts.array, facts.task
-            if facts.hold:
-                gates.held.add(row)
-        new = {group for group in turn.ceilings if group not in gates.ceilings.most}
-        jobs = self.kernel.jobs
-        gates.ceilings.most = changed_ceilings(gates.ceilings.most, turn.ceilings, jobs)
-        first = turn.jobs[0][0] if turn.jobs else jobs.n
-        if any(
-            most is None or (group in new and not begins(group, first))
-            for group, most in turn.ceilings.items()
-        ):
-            self._close_gates(turn.at)
-        else:
-            gates.newcomers(turn.jobs, self.kernel, turn.at)
-            for group, most in turn.ceilings.items():
-                if most is not None and group not in new:
-                    gates.raised(group, most)
-        for row, held in turn.held.items():
-            if held:
-                gates.held.add(row)
-            else:
-                gates.let_go(row)
-        for event in happened:
-            if isinstance(event, Failed | Refused | Released):
-                self.ends[event.job] = outcome(event)
-            elif isinstance(event, Finished):
-                self.ends.pop(event.job, None)
-        for event in turn.events:
-            if isinstance(event, Command) and event.verb == "priority":
-                gates.rank(event.job, int(event.value))
-        touched = {event.job for event in (*happened, *turn.events) if hasattr(event, "job")}
-        gates.notice(self.kernel, touched)
+        touched = follow(self, turn, happened)
         self._ask_self(ended(self, touched))
         last = guard_of(self.kernel).last
         if last is not None:

@@ -31,7 +31,7 @@ def by_shape(reason: Reason) -> tuple[int, str]:
 
 @lru_cache(maxsize=4096)
 def lacking(shape: int, gpus: int, stirs: int, rules: tuple[tuple[str, float], ...]) -> Reason:
-    """Why jobs of a shape wait for GPUs: said again and again."""
+    """The reason of jobs of a shape that wait for GPUs; kept, as it is given again and again."""
     evidence = {"asked_gpus": float(gpus), **dict(rules)}
     return Reason("Resources", "QueuePolicy", shape, evidence=evidence, until=stirs)
 

@@ -1,4 +1,4 @@
-"""A client of the Open Inference Protocol that sends when it is told to, not when answers come."""
+"""A client of the Open Inference Protocol that sends at given times, not when answers come."""
 
 from __future__ import annotations
 
