@@ -168,6 +168,13 @@ def test_a_search_is_paused_and_resumed_and_takes_more_trials(shell: Shell) -> N
     assert f"search {row} is over" in late
 
 
+def test_a_search_ends_at_its_target(shell: Shell) -> None:
+    words = ["--space", "x=1..9", "--metric", "acc", "--max", "--recipe", "tune.random"]
+    words += ["--trials", "5", "--epochs", "3", "--parallel", "1", "--target", "0.5"]
+    done = shell.ganger("tune", *words, "--", sys.executable, trial(shell), "0.6", "{x}")
+    assert "\nended by the target\n" in done.stdout
+
+
 def test_trials_are_added_only_where_the_recipe_takes_them(shell: Shell) -> None:
     words = ["--space", "x=1..9", "--metric", "m", "--recipe", "tune.sha", "--detach", "--json"]
     row = json.loads(shell.said("tune", *words, "--", "sleep", "60"))["job"]

@@ -92,6 +92,7 @@ def tune() -> None:
 )
 @click.option("--gpus", type=click.IntRange(1, 4096), help="GPUs of each trial. Default: 1.")
 @click.option("--deadline", default="", metavar="TIME", help="All trials end by then, like 1h.")
+@click.option("--target", type=float, help="The search ends when a trial reports this or better.")
 @click.option("--budget", default="", metavar="NAME=AMOUNT,...",
     help="What all trials together may take: epochs, gpu_hours, money.")  # fmt: skip
 @click.option(
@@ -176,8 +177,8 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
         document, where, words = read_experiment(Path(words[0])).document, words[0], words[1:]
     said = {
         name: options[name]
-        for name in ("metric", "recipe", "searcher", "trials", "epochs", "deadline", "seed",
-                     "name", "tenant")
+        for name in ("metric", "recipe", "searcher", "trials", "epochs", "deadline", "target",
+                     "seed", "name", "tenant")
         if options[name] not in (None, "")
     }  # fmt: skip
     if options["most"] is not None:
