@@ -75,6 +75,50 @@ def topology_aware() -> Effect:
 
 
 @effect
+def harmony() -> Effect:
+    """Next to whom it is slowed least, against packing and balancing."""
+    kinds = ("compute", "memory", "network")
+    hurts = Profiles(
+        {
+            kind: Profile(
+                locality=(1.0, 1.0, 1.2, 1.2), disturbed={kind: 1.5} | dict.fromkeys(others, 1.05)
+            )
+            for kind in kinds
+            for others in [[each for each in kinds if each != kind]]
+        }
+    )
+
+    def measure(seed: int) -> dict[str, float]:
+        trace = workload(gpus=48, load=0.9, seed=seed, largest=4)
+        codes = [trace.declared.models.code(name) for name in kinds]
+        trace.declared.model[: trace.jobs] = np.random.default_rng(seed).choice(codes, trace.jobs)
+        others = {
+            "packing": "placement(walk=skip)",
+            "balancing": "placement(fit=worst, walk=skip)",
+            "topology-aware": "topology-aware(walk=skip)",
+            "own": "harmony(walk=skip)",
+        }
+        ran = {
+            name: jct(play(trace, cluster(6, 8), recipe, profiles=hurts))
+            for name, recipe in others.items()
+        }
+        own = ran.pop("own")
+        return {name: each / own for name, each in ran.items()}
+
+    ours = mean(measure)
+    return Effect(
+        "harmony",
+        "600 philly jobs of up to 4 GPUs, 6x8 V100, load 0.9; three kinds of models, each of which"
+        " is 1.5 times slower beside each job of its kind on the node and 1.05 times beside others,"
+        " and 1.2 times over nodes; JCT over its own",
+        "average JCT 25 % better than by packing and balancing, on 6 servers",
+        ours,
+        verdict((ours["packing"], 1.25), (ours["balancing"], 1.25)),
+        "a heuristic that knows how models disturb each other, where the paper learns it",
+    )
+
+
+@effect
 def fgd() -> Effect | None:
     """GPUs that stay unallocated when openb is filled, against packing."""
     if "GANGER_TRACES" not in os.environ:

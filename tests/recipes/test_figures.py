@@ -52,6 +52,7 @@ SAMPLES = [
 ELSEWHERE = {
     "effects": "test_cheap_rows_of_the_effects_are_what_they_were",
     "gavel": "tests/recipes/test_gavel_page.py",
+    "interference": "test_a_row_of_a_page_is_what_its_command_prints",
     "muri": "test_a_row_of_a_page_is_what_its_command_prints",
     "openb": "test_a_row_of_a_page_is_what_its_command_prints",
     "peers": "tests/serving/test_cork.py, tests/mechanisms/test_scaling.py: the rules by hand",
@@ -96,6 +97,7 @@ def test_every_page_of_figures_has_a_sample_and_says_how_it_was_made() -> None:
         pytest.param(
             "muri.md", ["muri.py", TRACES, "--trace", "trace3", "--recipe", "muri-s"], marks=REAL
         ),
+        pytest.param("interference.md", ["interference.py", TRACES], marks=REAL),
         pytest.param("openb.md", ["openb.py", "--list", "multigpu40", "--rule", "fgd"], marks=REAL),
         pytest.param("pollux.md", ["pollux.py", TRACES, "--rows", "--workload", "3"], marks=REAL),
     ],

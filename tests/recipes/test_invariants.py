@@ -60,6 +60,7 @@ VARIANTS = [
     "horus(shortest=yes,share=4,skip=yes)",
     "lucid(limit=3s,busy=0)",
     "jigsaw(fraction=0.1,gain=1,share=4)",
+    "singularity(level=1s,interval=3s)",
     "liquid(limit=9,share=4,racks=1,generations=3)",
     "salus(iterations=preempt)",
     "salus(iterations=round_robin,share=3)",

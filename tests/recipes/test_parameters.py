@@ -110,6 +110,7 @@ OURS: dict[str, str] = {
     " patience=0 s, counters=false, by_type=false, left_over=false, held_back=false,"
     " dropped=false, shuffled=false",
     "genie": "walk=skip",
+    "harmony": "walk=strict",
     "gittins": "sizes=, step=none, quantum=10m 00s, refresh=1h 00m, attained=service, walk=skip",
     "helios": "walk=strict",
     "helios-ces": "falls=1.0",
@@ -167,6 +168,7 @@ OURS: dict[str, str] = {
     "serve.triton": "size=64, delay=0 s, preferred=, longest=0, cache=none",
     "sia": "restart=30.0 s",
     "sjf": "walk=strict",
+    "singularity": "premium=0.95, standard=0.7, interval=5m 00s, level=6m 00s",
     "smd": "slot=10m 00s, epsilon=0.05, effort=1",
     "space-sharing": "mode=mps, walk=skip",
     "spin": "window=20, slots=20, slot=none",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ganger.core.errors import BadInput
@@ -10,9 +11,9 @@ from ganger.core.plan import Plan, Resize, Slot, Start
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
-from ganger.sim.physics import Costs
+from ganger.sim.physics import Costs, Physics
 from ganger.sim.rescale import protocol
-from worlds import Played, cluster, gpus, job, play
+from worlds import Played, cluster, gpus, job, play, trace_of
 
 
 class Growing:
@@ -72,6 +73,28 @@ def test_a_device_proxy_costs_three_hundredths_all_the_time() -> None:
     assert run.ended("a") == pytest.approx(40 + 30 + left / 2 / 0.97, abs=1e-5)
     alone = play("fifo", [job("a", 0, 97)], costs=Costs(rescale="device-proxy"))
     assert alone.ended("a") == pytest.approx(100)
+
+
+def test_spliced_replicas_take_turns_and_each_change_costs_three_hundredths_of_a_step() -> None:
+    """On 4 of 8 GPUs a step takes 2 + 0.03 times as long, on 3 of them three replicas share the
+    fullest GPU; its curve of speed by size says nothing, for there are 8 workers still."""
+    proxy = Costs(rescale="device-proxy")
+    flat = Profiles({"m": Profile(scaling=(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0))})
+    works = [job("a", 0, 100, size=8, model="m"), job("b", 0, 100, size=8)]
+    run = play("fifo", works, cluster(1, 8), profiles=flat, costs=proxy, until=0)
+    view, declared = run.kernel.view, trace_of(works).declared
+    physics = Physics(view.nodes, flat, proxy)
+    for row in (0, 1):
+        for size, step in ((8, 1.0), (4, 2.03), (3, 3.06), (2, 4.09), (1, 8.21)):
+            rate = physics.rate(declared, row, (Slot(0, (1 << size) - 1, size),))
+            assert rate == pytest.approx(0.97 / step)
+    shrunk = Physics(view.nodes, flat, Costs(rescale="io-free"))
+    assert shrunk.rate(declared, 0, (Slot(0, 0b1111, 4),)) == 0.5
+    rows, one = np.array([0, 1]), np.array([1, 1])
+    told = view.oracle.throughput(view, rows, "V100", np.array([4, 2]), one)
+    assert told == pytest.approx([1 / 2.03, 1 / 4.09])
+    told = view.oracle.throughput(view, rows[:, None], "V100", np.array([[4, 8]]), one[None, :])
+    assert told == pytest.approx(np.array([[1 / 2.03, 1.0]] * 2))
 
 
 def test_stop_free_growing_costs_those_who_train_less_than_a_second() -> None:

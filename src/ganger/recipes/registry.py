@@ -183,10 +183,11 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("pollux", "sia"), _T + "goodput.recipes"),
     **dict.fromkeys(("optimus", "afs", "elastic-scaling"), _T + "elasticity.recipes"),
     **dict.fromkeys(("marble", "non-intrusive", "dragon", "elan"), _T + "elasticity.recipes"),
-    **dict.fromkeys(("edl", "ones", "smd"), _T + "elasticity.recipes"),
+    **dict.fromkeys(("edl", "ones", "smd", "singularity"), _T + "elasticity.recipes"),
     **dict.fromkeys(("placement", "delay-scheduling"), _T + "placement.recipes"),
     **dict.fromkeys(("heterogeneity-agnostic",), _T + "placement.recipes"),
-    **dict.fromkeys(("topology-aware", "hived", "spin", "fgd"), _T + "placement.recipes"),
+    **dict.fromkeys(("topology-aware", "harmony"), _T + "placement.recipes"),
+    **dict.fromkeys(("hived", "spin", "fgd"), _T + "placement.recipes"),
     **dict.fromkeys(("space-sharing", "spot", "cpu-disaggregation", "synergy"), _T + "resources"),
     **dict.fromkeys(
         ("yarn-cs", "helios", "helios-ces", "philly", "ffdl", "ali-mlaas"), _T + "production"

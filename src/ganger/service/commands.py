@@ -102,7 +102,7 @@ class Ask(ABC):
 
 
 def answer(asks: Sequence[Ask], refused: Sequence[SetAside]) -> None:
-    """Answer those who asked; those whose events were set aside are told so."""
+    """Answer the users who asked, also that their events were set aside."""
     bad = {one.record: one for one in refused}
     for ask in asks:
         mine = [bad.get(msgspec.msgpack.encode(one)) for one in ask.events] if bad else []
@@ -221,8 +221,8 @@ _FITS = {
 
 
 class Order(Ask):
-    """Say something of jobs: a verb that `core.state.reducer` knows. Answers with the rows that it
-    was said of; jobs in a phase where it makes no sense are left out, unless all are."""
+    """Give an order about jobs: a verb that `core.state.reducer` knows. Answers with the rows that
+    it was given of; jobs in a phase where it makes no sense are left out, unless all are."""
 
     def __init__(self, rows: Sequence[int], values: dict[str, float]) -> None:
         super().__init__()
@@ -276,7 +276,7 @@ class Order(Ask):
 
 class Bear(Ask):
     """Answer a Spawn: accept the children that a policy asked for. What they run stands in their
-    facts, so that the journal is decided again without whoever chose it."""
+    facts, so that the journal is decided again without the searcher that chose it."""
 
     own = True
 

@@ -12,6 +12,7 @@ from ganger.core.spec import Locality
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
 from ganger.estimate.sharing.interference import Interference
+from ganger.estimate.sharing.splicing import spliced
 from ganger.sim.pace import Floats, Pace, counts_of
 from ganger.sim.rescale import protocol
 
@@ -171,5 +172,15 @@ class Physics:
         tier = self.tier(placement)
         key = declared.models[declared.model[job]], kind.name, gpus, asked, tier
         if key not in self._known:
-            self._known[key] = self.steady * profile.rate(kind.name, kind.speed, gpus, asked, tier)
+            size, part = self.spliced(gpus, asked)
+            alone = profile.rate(kind.name, kind.speed, size, asked, tier)
+            self._known[key] = self.steady * part * alone
         return self._known[key]
+
+    def spliced(self, gpus: int, asked: int) -> tuple[int, float]:
+        """The size at which a job on `gpus` GPUs that asks for `asked` computes, and what is left
+        of its speed there: its own size and all, unless the rescale protocol splices replicas."""
+        overhead = self.protocol.splicing
+        if overhead is None or not 0 < gpus < asked:
+            return gpus, 1.0
+        return asked, spliced(asked, gpus, overhead)

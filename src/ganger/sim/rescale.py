@@ -11,11 +11,15 @@ from ganger.core.units import SECOND
 class Protocol(NamedTuple):
     """A way to rescale. `pause`: microseconds in which nobody computes; None for the job's own
     checkpoint and restore. `ready`: before it grows, new workers get ready for so long while the
-    old ones go on as before. `overhead`: share of the speed that it costs all the time."""
+    old ones go on as before. `overhead`: share of the speed that it costs all the time.
+    `splicing`: on fewer GPUs than it asks for a job keeps all its workers, which take turns, and
+    each change from one to another takes so much of a step (see `estimate.sharing.splicing`); None:
+    it has fewer workers."""
 
     pause: int | None = None
     ready: int = 0
     overhead: float = 0.0
+    splicing: float | None = None
     source: str = ""
 
 
@@ -33,7 +37,8 @@ PROTOCOLS: dict[str, Protocol] = {
         1 * SECOND, source="Elan, ICDCS 2020: about 1 s, state copied from GPU to GPU"
     ),
     "device-proxy": Protocol(
-        30 * SECOND, 0, 0.03, "Singularity, 2022: tens of seconds, about 3 % all the time"
+        30 * SECOND, 0, 0.03, 0.03, "Singularity, 2022: tens of seconds, about 3 % all the time;"
+        " 3 % of a step for each change of replicas assumed"
     ),
 }  # fmt: skip
 """By name. Where a source gives a range or an order of magnitude, the figure is ours."""

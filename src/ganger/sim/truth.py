@@ -87,7 +87,8 @@ class Truth:
             profile = profiles.of(name)
             if profile.goodput is None:
                 tiers = np.where(spread[at] <= 1, int(Locality.ISLAND), int(Locality.ANY))
-                out[at] = profile.rates(gpu_type, speed, many[at], asked, tiers)
+                computes, parts = self._spliced(many[at], asked)
+                out[at] = parts * profile.rates(gpu_type, speed, computes, asked, tiers)
                 continue
             pace, factor = self._physics.pace_on(name, gpu_type, speed)
             sizes = zip(spread[at].tolist(), many[at].tolist(), strict=True)
@@ -129,9 +130,18 @@ class Truth:
                 model, asked, many, apart = key
                 profile = self._physics.profiles.of(jobs.models[model])
                 tier = Locality.ANY if apart else Locality.ISLAND
-                rate = told[kind, key] = profile.rate(*kind, many, asked, tier)
+                size, part = self._physics.spliced(many, asked)
+                rate = told[kind, key] = part * profile.rate(*kind, size, asked, tier)
             out.append(rate)
         return np.array(out)
+
+    def _spliced(self, gpus: NDArray[Any], asked: int) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """Elementwise, the size at which a job computes, and what is left of its speed there."""
+        if self._physics.protocol.splicing is None:
+            return gpus, np.ones(gpus.shape)
+        pairs = [self._physics.spliced(each, asked) for each in gpus.ravel().tolist()]
+        sizes, parts = zip(*pairs, strict=True) if pairs else ((), ())
+        return np.array(sizes, np.int64).reshape(gpus.shape), np.array(parts).reshape(gpus.shape)
 
     def _starts(self, view: View, ids: Ids) -> NDArray[np.int64]:
         """Which of its model's starts each job has reached."""
@@ -234,8 +244,8 @@ class Noisy:
         return self._inner.profile(model)
 
     def interference(self, models: Sequence[str], gpu_type: str, gpus: int) -> NDArray[np.float64]:
-        """The inner answer times a factor for each, whatever the order of the others; who is alone
-        is never misjudged."""
+        """The inner answer times a factor for each, whatever the order of the others; a job that is
+        alone is never misjudged."""
         parts = self._inner.interference(models, gpu_type, gpus)
         if not self._speeds or len(models) < 2:
             return parts

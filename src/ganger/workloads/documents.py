@@ -33,7 +33,7 @@ def read_document(file: TextFile, form: str, into: type[T], *, docs: str) -> T:
         )
         raise file.refuse(said, "upgrade Ganger" if newer else f'write format = "{form}"')
     try:
-        return msgspec.convert(raw, into)
+        return msgspec.convert(raw, into, str_keys=True)
     except msgspec.ValidationError as error:
         what, _, at = str(error).partition(" - at ")
         place = f"{file.where}: {at.strip('`')}" if at else file.where

@@ -1,4 +1,4 @@
-"""`ganger profile`: what a model takes on this machine."""
+"""`ganger profile`: what a model takes on this machine, and what measured pairs say of sharing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ganger.core.units import SECOND, parse_duration
 
 
 @click.command()
-@click.argument("models", metavar="MODEL.onnx...", nargs=-1, required=True)
+@click.argument("models", metavar="[MODEL.onnx...]", nargs=-1)
 @click.option(
     "-o",
     "--output",
@@ -19,7 +19,14 @@ from ganger.core.units import SECOND, parse_duration
     default="-",
     show_default=True,
     type=click.Path(dir_okay=False, allow_dash=True),
-    help="The models file to write, .toml; - is standard output.",
+    help="The models file to write, .toml; - is standard output. With --fit a profiles file.",
+)
+@click.option(
+    "--fit",
+    metavar="PAIRS",
+    default="",
+    help="Train the predictors of slow-downs on PAIRS of models that share GPUs, a table of your"
+    " own measurements, instead of measuring models.",
 )
 @click.option(
     "--batches",
@@ -76,6 +83,7 @@ from ganger.core.units import SECOND, parse_duration
 def profile(
     models: tuple[str, ...],
     output: str,
+    fit: str,
     batches: str,
     threads: str,
     sizes: tuple[str, ...],
@@ -88,13 +96,25 @@ def profile(
     """Measure ONNX models on this machine, and write a models file: latency (mean and p99) and
     memory by batch, and load times from disk and from memory. Needs onnxruntime.
 
+    With --fit: read measured pairs of models that share GPUs, and write the profiles file from
+    which the predictors of slow-downs train themselves (--profiles); says how wrong they are on
+    pairs of a model that they did not see. A CSV file with the columns model, other, alone, beside
+    (steps per second), gpu_type, gpus, and use_NAME for each resource of which the model uses a
+    share, 0 to 1.
+
     \b
     Examples:
       ganger profile resnet18.onnx -o m.toml
       ganger profile small.onnx large.onnx --batches 1,4,16,64 --threads 1,2 \\
         --family digits -o digits.toml
       ganger profile bert.onnx --size sequence=128
+      ganger profile --fit pairs.csv -o pairs.toml
     """
+    if fit:
+        _fit(models, fit, output)
+        return
+    if not models:
+        raise BadInput("no models", where="ganger profile", mend="name ONNX files, or --fit PAIRS")
     from ganger.lab.profiling import Effort, measure
     from ganger.workloads.models.writing import write_models
 
@@ -113,11 +133,45 @@ def profile(
         sizes=dict(_size(each) for each in sizes),
         progress=lambda text: click.echo(text, err=True),
     )
+    folder = Path(output).resolve().parent if output != "-" else Path.cwd()
+    for path, model in zip(map(Path, models), found.document.models, strict=True):
+        if path.resolve().is_relative_to(folder):
+            model.onnx = path.resolve().relative_to(folder).as_posix()
     write_models(found.document, Path(output))
     for note in found.notes:
         click.echo(f"note: {note}", err=True)
     where = "standard output" if output == "-" else output
     click.echo(f"{len(found.document.models)} models written to {where}", err=True)
+
+
+def _fit(models: tuple[str, ...], pairs: str, output: str) -> None:
+    """Write the profiles file of measured pairs, and say how wrong predictors trained on it are."""
+    from ganger.estimate.sharing.held_out import errors
+    from ganger.estimate.sharing.slowdown import ENOUGH, measured_pairs
+    from ganger.workloads.files import write_bytes
+    from ganger.workloads.measured.pairs import as_toml, read_pairs
+
+    if models:
+        raise BadInput(
+            f"{models[0]} beside --fit", where="ganger profile", mend="measure models without --fit"
+        )
+    profiles = read_pairs(Path(pairs))
+    write_bytes(Path(output), as_toml(profiles).encode())
+    many = len(measured_pairs(profiles))
+    where = "standard output" if output == "-" else output
+    click.echo(f"{len(profiles)} models and {many} measured pairs written to {where}", err=True)
+    if many < ENOUGH:
+        click.echo(
+            f"note: below {ENOUGH} pairs the forest is trained on the synthetic generator"
+            " `product` too",
+            err=True,
+        )
+    for name, each in errors(profiles).items():
+        click.echo(
+            f"{name}: off by {each.mean:.1%} of a step's time on average, {each.ninth:.1%} at the"
+            f" ninth decile, over {each.pairs} pairs of a model held out",
+            err=True,
+        )
 
 
 def _numbers(text: str, where: str) -> list[int]:

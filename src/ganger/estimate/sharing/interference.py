@@ -134,6 +134,8 @@ def fitted(profiles: Profiles) -> dict[str, float]:
                 parts = [measured.part(other, gpu_type, gpus) for gpus in by_size]
                 longer += [1.0 / part - 1.0 for part in parts if part]
                 rows += [row for part in parts if part]
+    if not rows:
+        return dict.fromkeys(names, 1.0)
     used: NDArray[np.float64] = np.array(rows).reshape(-1, len(names))
     beyond = np.array(longer) - used.sum(axis=1)
     more = np.linalg.solve(used.T @ used + RIDGE * np.eye(len(names)), used.T @ beyond)

@@ -10,9 +10,9 @@ measured: the simulator's own regression without weights is the same formula.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -52,6 +52,44 @@ def trained(rows: tuple[Row, ...], resources: int) -> Trees:
     return forest(x, np.array([times for *_, times in every]))
 
 
+class Pair(NamedTuple):
+    """A measured pair: how many times as long a step of `model` takes beside `other`."""
+
+    model: str
+    other: str
+    times: float
+
+
+def measured_pairs(profiles: Mapping[str, Profile]) -> list[Pair]:
+    """Those of the models that state what they use, beside others that do."""
+    return [
+        Pair(name, other, 1.0 / part)
+        for name, each in profiles.items()
+        if each.utilisation and each.measured is not None
+        for other in sorted(each.measured.beside)
+        if other in profiles and profiles[other].utilisation
+        for gpu_type, by_size in each.measured.beside[other].items()
+        for part in [each.measured.part(other, gpu_type, gpus) for gpus in by_size]
+        if part
+    ]
+
+
+def rows_of(
+    pairs: Iterable[Pair], known: Mapping[str, Mapping[str, float]], names: Sequence[str]
+) -> tuple[Row, ...]:
+    """Pairs to train on, of the models whose `known` uses are all among the resources `names`."""
+    return tuple(
+        (_uses(known[model], names), _uses(known[other], names), times)
+        for model, other, times in pairs
+        if {*known[model], *known[other]} <= {*names}
+    )
+
+
+def predicted(rows: tuple[Row, ...], own: Uses, other: Uses) -> float:
+    """How many times as long a step takes, by the forest that is trained on `rows`."""
+    return max(trained(rows, len(own)).at(features(own, other)), 1.0)
+
+
 def uses(profile: Profile, gpus: int) -> dict[str, float]:
     """What a model uses alone of each resource: as stated, else the shares of an iteration that its
     stages take; empty where neither is known."""
@@ -73,7 +111,7 @@ class Slowdowns:
     def __init__(self) -> None:
         self._known: dict[tuple[str, str, str, int], float] = {}
         self._models: dict[str, Mapping[str, float]] = {}
-        self._rows: list[tuple[str, str, float]] = []
+        self._rows: list[Pair] = []
         self._seen = 0
 
     def of(self, view: View, model: str, other: str, gpu_type: str, gpus: int) -> float:
@@ -92,16 +130,7 @@ class Slowdowns:
             return
         profiles = {name: view.oracle.profile(name) for name in names.values}
         self._models = {name: each.utilisation for name, each in profiles.items()}
-        rows = [
-            (name, other, 1.0 / part)
-            for name, each in profiles.items()
-            if each.utilisation and each.measured is not None
-            for other in sorted(each.measured.beside)
-            if self._models.get(other)
-            for gpu_type, by_size in each.measured.beside[other].items()
-            for part in [each.measured.part(other, gpu_type, gpus) for gpus in by_size]
-            if part
-        ]
+        rows = measured_pairs(profiles)
         if rows != self._rows:
             self._known.clear()
         self._rows, self._seen = rows, len(names.values)
@@ -115,13 +144,8 @@ class Slowdowns:
         names = sorted({*mine, *its})
         if not mine or not its or any(name.startswith("stage ") for name in {*mine} ^ {*its}):
             return math.nan
-        measured = tuple(
-            (_uses(self._models[a], names), _uses(self._models[b], names), times)
-            for a, b, times in self._rows
-            if {*self._models[a], *self._models[b]} <= {*names}
-        )
-        trees = trained(measured, len(names))
-        return max(trees.at(features(_uses(mine, names), _uses(its, names))), 1.0)
+        rows = rows_of(self._rows, self._models, names)
+        return predicted(rows, _uses(mine, names), _uses(its, names))
 
 
 def _uses(known: Mapping[str, float], names: Sequence[str]) -> Uses:

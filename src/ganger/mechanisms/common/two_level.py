@@ -1,4 +1,10 @@
-"""One policy for the cluster, and another for the jobs inside each grant."""
+"""One policy for the cluster, and another for the jobs inside each grant.
+
+The inner policy works on `view.inside(parent)`. A search whose inner policy asks for trials ends
+when that policy says so (`Search.over`); any other ends with its last child. An inner policy that
+has `wants` says how many GPUs the grant has from now on: `regrant` gives some back, or takes some
+that are free.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +23,7 @@ from ganger.core.protocols import Policy, revived
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import Phase
 from ganger.core.view import View
+from ganger.mechanisms.common.reasons import changed_by
 
 _FINISHED = int(Phase.FINISHED)
 _TUNE = int(Kind.TUNE)
@@ -153,11 +160,13 @@ class TwoLevel:
         until = own.until | QUEUED  # a child comes
         if _some_start(view, own):
             until |= STARTED  # a parent will hold what it was given
+        inside = 0
         for plan in plans:
-            until |= plan.until
+            inside |= plan.until
         wake = min(plan.wake for plan in (own, *plans))
-        reasons = [*own.reasons, *(reason for plan in plans for reason in plan.reasons)]
-        return view.draft.plan(reasons, wake, until), TwoLevelMemory(outer, kept_inside)
+        reasons = changed_by(own.reasons, inside)  # a search may end, or give some of its GPUs back
+        reasons += [reason for plan in plans for reason in plan.reasons]
+        return view.draft.plan(reasons, wake, until | inside), TwoLevelMemory(outer, kept_inside)
 
 
 class _Made:

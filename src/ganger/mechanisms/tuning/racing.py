@@ -297,7 +297,8 @@ class Racing:
             all_run = known.line.start(view, self.place, race.goals.__contains__)
         if self.dealer is not None:
             self._deal(race, self.dealer, self._free(race, search))
-        reasons = [] if all_run else [why_waiting("Racing")]
+        raced = len(race.goals)
+        reasons = [] if all_run else [why_waiting("Racing", self.gpus, raced_trials=raced)]
         return view.draft.plan(reasons, until=CHANGES), race.remembered()
 
     def over(self, view: View, memory: RacingMemory) -> bool:

@@ -163,7 +163,9 @@ class Tenants:
         waits = False
         if not view.spawning.get(search, 0) and not (begins and len(trials) < self.trials):
             memory, waits = self._start(view, search, memory)
-        return view.draft.plan([why_waiting("Tenants")] if waits else [], until=CHANGES), memory
+        return view.draft.plan(
+            [why_waiting("Tenants", self.gpus)] if waits else [], until=CHANGES
+        ), memory
 
     def over(self, view: View, memory: ServedMemory) -> bool:
         """Whether all trials have been trained."""

@@ -16,7 +16,7 @@ from ganger.core.plan import Plan, Spawn
 from ganger.core.profiles import Profile
 from ganger.core.protocols import Policy
 from ganger.core.state.jobs import Phase
-from ganger.core.units import HOUR
+from ganger.core.units import HOUR, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.placement.place import PACK
 from ganger.mechanisms.tuning.trials import (
@@ -144,9 +144,16 @@ class Rounds:
         if at >= len(plan):
             return view.draft.plan(until=CHANGES), memory
         if asked < at and view.at.size[search] != self.wants(view, memory):
-            return view.draft.plan([why_waiting("Rounds")], view.now + 1, CHANGES), memory
+            why = why_waiting("Rounds", plan[at].width, round_trials=len(trials))
+            return view.draft.plan([why], view.now + 1, CHANGES), memory
         waits = self._run(view, trials, plan[at].width)
-        reasons = [why_waiting("Rounds")] if waits else []
+        why = why_waiting(
+            "Rounds",
+            plan[at].width,
+            round_trials=len(trials),
+            round_ends_at_s=self._end(view, memory.begun, at) / SECOND,
+        )
+        reasons = [why] if waits else []
         return view.draft.plan(reasons, self._end(view, memory.begun, at), CHANGES), memory
 
     def over(self, view: View, memory: RoundsMemory) -> bool:

@@ -1,4 +1,4 @@
-"""Searches and services as they are submitted, and what their children are told."""
+"""Searches and services as they are submitted, and what their children get to know."""
 
 from __future__ import annotations
 

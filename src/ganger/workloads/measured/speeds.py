@@ -1,6 +1,6 @@
 """How fast models run, from a file: our own (`ganger.profiles/1`) and those of others.
 
-What is what is told by what a file holds, never by its name; docs/profiles-file.md lists all.
+The format is recognised by what a file holds, never by its name; docs/profiles-file.md lists all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from typing import Any, Final
 import msgspec
 
 from ganger.core.errors import BadInput
-from ganger.core.profiles import PLAIN_PROFILE, Convergence, Profile, Profiles, Sensitivity
+from ganger.core.profiles import (
+    PLAIN_PROFILE,
+    Convergence,
+    Measured,
+    Profile,
+    Profiles,
+    Sensitivity,
+)
 from ganger.workloads.documents import json_object, read_document
 from ganger.workloads.files import TextFile, open_text, suffix_of
 from ganger.workloads.measured import hiest, profiles, published, synergy, throughputs, zeus
@@ -105,6 +112,8 @@ def _check(profile: Profile, where: str) -> None:
     if profile.sensitivity is not None:
         _check_sensitivity(profile.sensitivity, f"{where}.sensitivity")
     _check_sharing(profile, where)
+    if profile.measured is not None:
+        _check_measured(profile.measured, f"{where}.measured")
     if profile.convergence is not None:
         _check_convergence(profile.convergence, f"{where}.convergence")
     if steps is not None and (profile.scaling or profile.locality != PLAIN_PROFILE.locality):
@@ -113,6 +122,20 @@ def _check(profile: Profile, where: str) -> None:
             where=where,
             mend="give one of them: steps tell both",
         )
+
+
+def _check_measured(measured: Measured, where: str) -> None:
+    """Raise BadInput unless all are speeds, of which the reference has one for each size."""
+    tables = {"steps": measured.steps, "apart": measured.apart}
+    tables |= {f"beside.{other}": by_type for other, by_type in measured.beside.items()}
+    for field, by_type in tables.items():
+        for kind, by_size in by_type.items():
+            for size, speed in by_size.items():
+                if size < 1 or not 0 <= speed < math.inf:
+                    place = f"{where}.{field}.{kind}.{size}"
+                    mend = "give steps per second, 0 or more, by number of GPUs, 1 or more"
+                    raise BadInput(f"{speed:g}", where=place, mend=mend)
+    throughputs.check_reference(measured, where)
 
 
 def _check_sharing(profile: Profile, where: str) -> None:

@@ -41,8 +41,8 @@ def load_throughputs(
     models: Collection[str] | None = None,
 ) -> Profiles:
     """A profile for every job type of the table: a file, as decoded (`where` says of what), or
-    profiles that hold such measurements. `models`: of these job types only; what the table lacks
-    of others is no matter.
+    profiles that hold such measurements. `models`: of these job types only; what the table lacks of
+    others does not matter.
 
     `placement`: gangs over more than one node have the throughput measured there; otherwise where
     they run makes no difference, as in Gavel's simulator. Raises BadInput.
@@ -70,17 +70,17 @@ def load_throughputs(
     if models is not None:
         found = {model: told for model, told in found.items() if model in models}
     for model, told in found.items():
-        _check(told, f"{where}: {model}")
+        check_reference(told, f"{where}: {model}")
     return Profiles({model: Profile(measured=told) for model, told in found.items()})
 
 
-def _check(told: Measured, where: str) -> None:
-    """Raise BadInput where speeds cannot be told relative to the reference."""
+def check_reference(told: Measured, where: str) -> None:
+    """Raise BadInput where speeds are not known relative to the reference."""
     for kind, by_size in told.steps.items():
         for size, speed in by_size.items():
-            if speed > 0 and not told.at(REFERENCE, size):
-                what = f"it runs on {size} GPUs of type {kind} and not on those of {REFERENCE}"
-                raise BadInput(what, where=where, mend=f"give its throughput on {REFERENCE}")
+            if speed > 0 and not told.at(told.reference, size):
+                what = f"it runs on {size} GPUs of type {kind} and not on those of {told.reference}"
+                raise BadInput(what, where=where, mend=f"give its throughput on {told.reference}")
 
 
 def _enter(

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated
 
 from ganger.core.protocols import Policy
-from ganger.core.units import NEVER, SECOND
+from ganger.core.units import MINUTE, NEVER, SECOND
 from ganger.mechanisms.placement.place import ConsolidateIf
 from ganger.mechanisms.sizing.elastic import (
     Elastic,
@@ -43,6 +43,7 @@ from ganger.recipes.registry import (
     recipe,
 )
 from ganger.recipes.training.elasticity.ones import Evolving
+from ganger.recipes.training.elasticity.singularity import Gathering, Spliced, by_promise
 
 
 class Lengths(Enum):
@@ -305,3 +306,40 @@ def smd(slot: Period = 600 * SECOND, epsilon: Positive = 0.05, effort: Count = 1
     """
     rule = by_knapsack(hourly, epsilon, effort)
     return TargetPolicy("smd", Elastic(rule), every=slot, on_events=False)
+
+
+@recipe(
+    Paper(
+        "Singularity: Planet-Scale, Preemptive and Elastic Scheduling of AI Workloads",
+        "Shukla et al.",
+        "arXiv",
+        2022,
+        "utilisation",
+    ),
+    reconstructed="which job gives way to which: the authors publish the mechanisms and what the"
+    " tiers are promised; the tier is the sign of a job's priority; a promise counts from"
+    " submission on, not hour by hour; one cluster, not several regions; training only",
+    wants=("elastic jobs", "priorities"),
+)
+def singularity(
+    premium: Part = 0.95,
+    standard: Part = 0.7,
+    interval: Period = 5 * MINUTE,
+    level: Period = 6 * MINUTE,
+) -> Policy:
+    """Singularity: tiers are promised a part of the GPUs that they ask for, and jobs with slack are
+    spliced onto fewer, preempted, or moved for those that lack it.
+
+    Jobs of positive priority are premium, of priority 0 standard, of negative basic, which is
+    promised nothing. A job keeps all its workers: on 1/k of the GPUs that it asks for, but no fewer
+    than its least, k of them take turns on each. Jobs that lack more than a `level` of what they
+    were promised get all they ask for. Then those without slack and all that run have their least,
+    and these grow, those with the least slack first; others start on what is left. That is decided
+    at arrivals, completions and every `interval`. Where nothing else changes, a job that is slower
+    for being on several nodes moves to one that has room.
+
+    What that costs is a protocol of the engine: `--rescale device-proxy`. Under others a job on
+    fewer GPUs has fewer workers.
+    """
+    rule = by_promise(premium, standard, level)
+    return Gathering(TargetPolicy("singularity", Spliced(rule), every=interval))

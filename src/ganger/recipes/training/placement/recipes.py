@@ -16,6 +16,7 @@ from ganger.recipes.registry import Count, Duration, Many, Paper, Part, Period, 
 from ganger.recipes.training.baselines import LECTURE
 from ganger.recipes.training.fairness.recipes import GAVEL
 from ganger.recipes.training.placement.fragmentation import LeastFragmentation, Ties, read_class
+from ganger.recipes.training.placement.harmony import ByReward
 from ganger.recipes.training.placement.hived import CellPolicy
 from ganger.recipes.training.placement.spin import TimeIndexed
 from ganger.recipes.training.placement.topology import ByUtility
@@ -89,6 +90,31 @@ def topology_aware(threshold: Part = 0.0, walk: Walk = Walk.STRICT) -> Policy:
         mend = "on an idle cluster the best place has 0.75 or more; give 0 to 0.75"
         raise BadInput(f"threshold {threshold}", where="topology-aware", mend=mend)
     return QueuePolicy("topology-aware", FIRST_COME, walk, place=ByUtility(threshold=threshold))
+
+
+@recipe(
+    Paper(
+        "Deep Learning-based Job Placement in Distributed Machine Learning Clusters",
+        "Bao et al.",
+        "INFOCOM",
+        2019,
+        "JCT",
+    ),
+    reconstructed="a heuristic stands for the learned placement: what is known of models that"
+    " disturb each other instead of a reward model, and the best next node instead of an actor;"
+    " jobs are placed as they come, where the authors place all of an interval; workers only",
+    wants=("neighbours that disturb",),
+)
+def harmony(walk: Walk = Walk.STRICT) -> Policy:
+    """Harmony: first come, first served, each job where the predicted sum of the speeds of all
+    jobs, each over its speed alone, is largest.
+
+    How much jobs on one node slow each other down is as in their profiles (`disturbed`). A gang
+    goes to one node, or over nodes one after another where that is predicted to be better, the
+    slow-down by distance included. It never waits for a better place. This is the placement half of
+    the published system, without its learning.
+    """
+    return QueuePolicy("harmony", FIRST_COME, walk, place=ByReward())
 
 
 @recipe(

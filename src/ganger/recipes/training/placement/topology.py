@@ -1,4 +1,4 @@
-"""Placement by utility: close together, away from who disturbs, and without leaving crumbs."""
+"""Placement by utility: close together, away from jobs that disturb, and without leaving crumbs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ganger.core.books.ledger import Cell, Ledger, members, pick_devices
 from ganger.core.plan import Placement, Slot
 from ganger.core.spec import Locality
 from ganger.core.view import View
+from ganger.mechanisms.placement.disturbance import anybody_disturbs
 from ganger.mechanisms.placement.place import Place
 
 _HIGHEST = 3.0
@@ -148,27 +149,9 @@ def _islands(devices: int, island: int) -> int:
 
 def _neighbours(view: View, ledger: Ledger, node: int) -> tuple[int, ...]:
     """The models that run on `node`, where any model is known to disturb another."""
-    if not _anybody_disturbs(view):
+    if not anybody_disturbs(view):
         return ()
     return tuple(sorted(view.at.model[job] for job in _on(ledger, node)))
-
-
-class _Disturbed:
-    """Whether any model is known to be slowed down by another; None: not asked yet."""
-
-    __slots__ = ("anybody",)
-
-    def __init__(self) -> None:
-        self.anybody: bool | None = None
-
-
-def _anybody_disturbs(view: View) -> bool:
-    """Whether any model is known to be slowed down by another."""
-    known = view.cached(_Disturbed)
-    if known.anybody is None:
-        told = (view.oracle.profile(model).disturbed for model in view.jobs.models)
-        known.anybody = any(bool(each) for each in told)
-    return known.anybody
 
 
 def _on(ledger: Ledger, node: int) -> list[int]:
@@ -180,7 +163,7 @@ def _interference(view: View, ledger: Ledger, job: int, placement: Placement) ->
     """The mean of the factors on the job and on every neighbour, 1 where there is none."""
     models, own = view.jobs.models, view.jobs.models[view.at.model[job]]
     mine, factors = 1.0, list[float]()
-    if not _anybody_disturbs(view):
+    if not anybody_disturbs(view):
         return 1.0
     for node in sorted({slot.node for slot in placement}):
         for other in _on(ledger, node):
