@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from cli.rig import Shell
@@ -109,3 +111,77 @@ def test_no_more_trials_at_once_than_fit_where_nobody_says_how_many(shell: Shell
     shell.ganger("tune", "stop", str(made["job"]))
     done = shell.ganger("tune", *words, "--parallel", "4", "--", "sleep", "60", code=2)
     assert "16" in done.stderr
+
+
+WAITS = """
+import pathlib, sys, time
+here, go = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+for epoch in range(1, 4):
+    print(f"epoch={epoch} acc={sys.argv[3]}", flush=True)
+    while not go.exists():
+        time.sleep(0.02)
+"""
+
+
+def state(shell: Shell, job: int) -> str:
+    return str(shell.json("show", str(job))[0]["state"])
+
+
+def wait_for(reached: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not reached():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_search_is_paused_and_resumed_and_takes_more_trials(shell: Shell) -> None:
+    """Its trials wait for a file. While it is paused another job has its GPUs."""
+    file, go = Path(shell.cwd) / "waits.py", Path(shell.cwd) / "go"
+    file.write_text(WAITS)
+    words = ["--space", "x=1..9", "--metric", "acc", "--max", "--recipe", "tune.random"]
+    words += ["--trials", "2", "--epochs", "3", "--parallel", "2", "--detach", "--json", "--"]
+    command = [sys.executable, str(file), ".", str(go), "{x}"]
+    row = json.loads(shell.said("tune", *words, *command))["job"]
+
+    def trials() -> list[dict[str, object]]:
+        family = shell.json("tune", "show", str(row))["family"]
+        return list(family["children"]) if family else []
+
+    wait_for(lambda: [each["step"] for each in trials()] == [1.0, 1.0])
+    assert "is paused" in shell.said("tune", "pause", str(row))
+    wait_for(lambda: state(shell, row) == "PENDING")
+    assert {each["state"] for each in trials()} == {"PENDING"}
+    other = shell.submit("--gpus", "2", "--", "true")
+    wait_for(lambda: state(shell, other) == "COMPLETED")
+    shell.said("tune", "resume", str(row))
+    wait_for(lambda: {each["state"] for each in trials()} == {"RUNNING"})
+    added = shell.said("tune", "add", str(row), "x=77", "x=78")
+    assert f"search {row} has 2 more trials" in added
+    go.touch()
+    shell.ganger("tune", "follow", str(row))
+    assert [each["step"] for each in trials()] == [3.0] * 4
+    assert shell.json("tune", "best", str(row))["params"] == {"x": "78"}
+    logs = shell.said("tune", "logs", str(row), "-n", "1")
+    assert logs.count("==> ") == 4
+    assert logs.endswith("(x=78), completed <==\nepoch=3 acc=78\n")
+    late = shell.ganger("tune", "add", str(row), "x=3", code=2).stderr
+    assert f"search {row} is over" in late
+
+
+def test_a_search_ends_at_its_target(shell: Shell) -> None:
+    words = ["--space", "x=1..9", "--metric", "acc", "--max", "--recipe", "tune.random"]
+    words += ["--trials", "5", "--epochs", "3", "--parallel", "1", "--target", "0.5"]
+    done = shell.ganger("tune", *words, "--", sys.executable, trial(shell), "0.6", "{x}")
+    assert "\nended by the target\n" in done.stdout
+
+
+def test_trials_are_added_only_where_the_recipe_takes_them(shell: Shell) -> None:
+    words = ["--space", "x=1..9", "--metric", "m", "--recipe", "tune.sha", "--detach", "--json"]
+    row = json.loads(shell.said("tune", *words, "--", "sleep", "60"))["job"]
+    for asked, said in (
+        (("add", str(row), "x=3"), "tune.sha takes no trials but those that it asks for"),
+        (("add", str(row), "x"), "'x' is not a valid value of a parameter"),
+        (("resume", str(row)), "is not held"),
+    ):
+        assert said in shell.ganger("tune", *asked, code=2).stderr
+    shell.said("tune", "stop", str(row))

@@ -13,6 +13,7 @@ import pytest
 from engines.rig import Agents
 from ganger.core.errors import BadInput
 from ganger.core.state.jobs import Phase
+from ganger.service.commands import AddTrials, Order
 from ganger.service.reports.families import family
 from service.live_desk import LiveDesk
 from service.test_sharing_live import replayed
@@ -97,6 +98,31 @@ def test_a_search_ends_at_its_limit_and_survives_another_daemon(
                   if one in again.daemon.kernel.facts.trials)  # fmt: skip
     assert len(trials) < 9
     assert trained <= 20 + 9, "no more than the trials that ran had trained meanwhile"
+    replayed(again)
+
+
+def test_a_search_that_is_paused_stays_so_under_another_daemon_and_keeps_what_was_added(
+    begun: Callable[..., LiveDesk],
+) -> None:
+    desk = begun("fifo", "fifo")
+    row = search(desk, "tune.random(trials=4,epochs=9)", gpus=2)
+    desk.until(lambda: len(desk.rows(row, Phase.RUNNING)) == 2)
+    desk.ask(Order([row], {"hold": 0.0}))
+    desk.ask(Order([row], {"requeue": 0.0}))
+    (added,) = desk.ask(AddTrials(row, [{"floor": "0.7"}], 1))
+    desk.until(lambda: desk.phase(row) == Phase.BLOCKED)
+    desk.close()
+    again = begun("fifo", "fifo")
+    again.once()
+    assert again.phase(row) == Phase.BLOCKED
+    assert not again.rows(row, Phase.RUNNING, Phase.STARTING)
+    again.ask(Order([row], {"release": 0.0}))
+    over(again, row)
+    answer = family(again.daemon, row)
+    assert answer is not None
+    assert [each.step for each in answer.children] == [9.0] * 5
+    (own,) = (each for each in answer.children if each.params == {"floor": "0.7"})
+    assert own.job == added + 1
     replayed(again)
 
 

@@ -21,6 +21,7 @@ from ganger.core.state.jobs import Phase
 from ganger.core.state.reducer import DECLARES
 from ganger.core.units import WHOLE
 from ganger.engines.launch import Launch
+from ganger.mechanisms.tuning.trials import trial_of
 from ganger.service.durable.journal import NUMBERS_FROM, Journal, SetAside
 from ganger.service.errors import Bug
 from ganger.service.jobs.families import born, children_of, joined, next_child, refuse_unpriced
@@ -306,6 +307,37 @@ class Bear(Ask):
                 return
             turn.jobs.append((row, born(spec, facts, kind, number)))
             turn.events.append(event)
+
+
+class AddTrials(Ask):
+    """Accept more trials of a search, each with these values of parameters, on `gpus` GPUs. Answers
+    with their rows."""
+
+    def __init__(self, parent: int, configurations: list[dict[str, str]], gpus: int) -> None:
+        super().__init__()
+        self._parent, self._configurations, self._gpus = parent, configurations, gpus
+        self.rows: list[int] = []
+
+    def enter(self, turn: Turn, daemon: Daemon) -> None:
+        """One Accepted each."""
+        parent, kernel = self._parent, turn.kernel
+        if kernel.jobs.phase[parent] >= Phase.FINISHED:
+            raise BadInput(f"search {parent + 1} is over", mend="submit another search")
+        facts = daemon.journal.facts(parent)
+        spec = trial_of(kernel.view, parent, self._gpus)
+        for values in self._configurations:
+            row = turn.next_row
+            own = msgspec.structs.replace(spec, name=str(row + 1), submitted=turn.at)
+            event = Accepted(row, own)
+            refuse_unfit((event,), kernel, len(turn.jobs))
+            number = next_child(turn, parent)
+            turn.jobs.append((row, born(own, facts, Kind.TUNE, number, values)))
+            turn.events.append(event)
+            self.rows.append(row)
+
+    def answer(self) -> list[int]:
+        """Their rows."""
+        return self.rows
 
 
 class Finish(Ask):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
+from ganger.core.errors import BadInput
 from ganger.core.plan import Plan, Spawn
 from ganger.core.protocols import Policy
 from ganger.core.spec import Kind
@@ -21,6 +22,8 @@ from ganger.core.state.jobs import Jobs, Phase
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel, searches
+from ganger.mechanisms.tuning.racing import Racing
+from ganger.recipes.tuning.easeml import Tenants
 from ganger.service.commands import Ask, Bear, Finish
 from ganger.service.durable.recovery import guard_of
 from ganger.service.durable.reported import plans_backwards
@@ -105,6 +108,23 @@ def policy_over(daemon: Daemon, parent: int) -> Policy:
     while isinstance(policy, Planes):
         policy = policy.training
     return policy.inside(daemon.kernel.view, parent) if isinstance(policy, TwoLevel) else policy
+
+
+def widths_of_more(daemon: Daemon, parent: int) -> int:
+    """How many GPUs a trial has that people add to a search. Raises BadInput for another job, and
+    where the recipe lets no trial in once it has begun."""
+    jobs = daemon.kernel.jobs
+    if jobs.kind[parent] != Kind.TUNE:
+        raise BadInput(f"job {parent + 1} is not a search", mend="see `ganger tune list`")
+    policy = policy_over(daemon, parent)
+    recipe = getattr(policy, "inner", policy)
+    if searches(policy) and not isinstance(recipe, Racing | Tenants):
+        raise BadInput(
+            f"{policy.name} takes no trials but those that it asks for",
+            where="recipe",
+            mend="submit another search, or use tune.asha, tune.random or another without rounds",
+        )
+    return int(getattr(recipe, "gpus", 1))
 
 
 def unanswered(daemon: Daemon) -> list[Ask]:

@@ -137,3 +137,32 @@ def test_trials_that_are_set_aside_when_the_search_ends_have_finished_as_the_oth
 def test_seer_without_a_plan_is_refused() -> None:
     with pytest.raises(BadInput, match="not one trial comes as far as 4 rounds on one GPU"):
         run(2, recipe="seer", deadline="8s", budget=Budget(gpu_hours=3.5 / 3600))
+
+
+FALLING = table(*([1.0 + 0.1 * at - 0.05 * epoch for epoch in range(9)] for at in range(9)))
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    ["tune.random", "tune.sha", "tune.asha(epochs=9)", "tune.asha(epochs=9,variant=promote)"],
+)
+@pytest.mark.parametrize("target", [1.0, 0.9, 0.85, 0.6])
+def test_a_search_ends_with_the_first_report_of_its_target(recipe: str, target: float) -> None:
+    """Also between the epochs at which the recipe asks."""
+    search = experiment(2, trials=9, epochs=9, target=target)
+    found = searched(search, FALLING, recipe)
+    metrics = found.run.metrics
+    assert metrics["ended_by"] == "the target"
+    assert metrics["best"] == pytest.approx(target)
+    assert metrics["best_at_seconds"] == metrics["seconds"]
+
+
+def test_a_target_is_reached_from_below_and_one_that_none_reaches_ends_nothing() -> None:
+    rising = table(*([0.1 * epoch for epoch in range(9)] for _ in range(3)))
+    search = experiment(1, trials=3, epochs=9, mode="max", target=0.35)
+    found = searched(search, rising, "tune.random")
+    assert found.epochs() == [5]
+    search = experiment(1, trials=3, epochs=9, mode="max", target=0.95)
+    found = searched(search, rising, "tune.random")
+    assert found.epochs() == [9, 9, 9]
+    assert found.run.metrics["ended_by"] == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from math import inf
 from pathlib import Path
@@ -13,7 +14,7 @@ from ganger.cli import completion
 from ganger.cli.lazy import Suggesting
 from ganger.cli.live.jobs import AWAY_SECONDS, path_of
 from ganger.cli.text import clock, moment, print_json, table
-from ganger.client.answers import ChildAnswer, JobDetail, JobPage, Status, Submitted
+from ganger.client.answers import Changed, ChildAnswer, JobDetail, JobPage, Status, Submitted
 from ganger.client.connection import Client, NoDaemon
 from ganger.client.environment import environment, variables
 from ganger.client.grid import spoken
@@ -91,6 +92,7 @@ def tune() -> None:
 )
 @click.option("--gpus", type=click.IntRange(1, 4096), help="GPUs of each trial. Default: 1.")
 @click.option("--deadline", default="", metavar="TIME", help="All trials end by then, like 1h.")
+@click.option("--target", type=float, help="The search ends when a trial reports this or better.")
 @click.option("--budget", default="", metavar="NAME=AMOUNT,...",
     help="What all trials together may take: epochs, gpu_hours, money.")  # fmt: skip
 @click.option(
@@ -175,8 +177,8 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
         document, where, words = read_experiment(Path(words[0])).document, words[0], words[1:]
     said = {
         name: options[name]
-        for name in ("metric", "recipe", "searcher", "trials", "epochs", "deadline", "seed",
-                     "name", "tenant")
+        for name in ("metric", "recipe", "searcher", "trials", "epochs", "deadline", "target",
+                     "seed", "name", "tenant")
         if options[name] not in (None, "")
     }  # fmt: skip
     if options["most"] is not None:
@@ -367,6 +369,65 @@ def follow(search: str, as_json: bool) -> None:
     """Follow a search until it is over."""
     client = Client()
     _follow_until_over(client, _search_named(client, search).job, as_json=as_json)
+
+
+@tune.command(epilog="\b\nExamples:\n  ganger tune pause 12")
+@_search
+def pause(search: str) -> None:
+    """Let a search give back its GPUs, until it is resumed. Its trials save, and go on then; its
+    deadline does not wait."""
+    client = Client()
+    detail = _search_named(client, search)
+    client.call("POST", f"/v1/jobs/{detail.job}/hold")
+    if detail.state not in ("PENDING", "BLOCKED"):
+        client.call("POST", f"/v1/jobs/{detail.job}/requeue")
+    click.echo(f"search {detail.job} is paused; ganger tune resume {detail.job}")
+
+
+@tune.command(epilog="\b\nExamples:\n  ganger tune resume 12")
+@_search
+def resume(search: str) -> None:
+    """Let a search go on that was paused, as soon as there is room."""
+    client = Client()
+    detail = _search_named(client, search)
+    client.call("POST", f"/v1/jobs/{detail.job}/release")
+    click.echo(f"search {detail.job} goes on when it has its GPUs")
+
+
+@tune.command(
+    epilog="\b\nExamples:\n  ganger tune add 12 lr=0.01,bs=32\n  ganger tune add 12 lr=1e-3 lr=1e-4"
+)
+@_search
+@click.argument("configurations", nargs=-1, required=True, metavar="NAME=VALUE,...")
+def add(search: str, configurations: tuple[str, ...]) -> None:
+    """Add trials to a search, each with the values that one word says."""
+    from ganger.workloads.experiment.words import values_of
+
+    client = Client()
+    detail = _search_named(client, search)
+    body = {"configurations": [values_of(word) for word in configurations]}
+    added = client.call("POST", f"/v1/jobs/{detail.job}/trials", Changed, body=body)
+    trials = "trial" if len(added.jobs) == 1 else "trials"
+    click.echo(f"search {detail.job} has {len(added.jobs)} more {trials}: "
+               + " ".join(map(str, added.jobs)))  # fmt: skip
+
+
+@tune.command(epilog="\b\nExamples:\n  ganger tune logs 12\n  ganger tune logs 12 -n 3")
+@_search
+@click.option("--lines", "-n", type=click.IntRange(1, 10_000), default=5, show_default=True,
+    help="So many of the last lines of each trial.")  # fmt: skip
+def logs(search: str, lines: int) -> None:
+    """Print what the trials of a search wrote last, those that reported the best last of all."""
+    client = Client()
+    detail = _search_named(client, search)
+    children = detail.family.children if detail.family is not None else []
+    best = detail.family.best if detail.family is not None else None
+    for child in sorted(children, key=lambda each: (each.job == best, each.job)):
+        click.echo(f"==> {'the best: ' * (child.job == best)}job {child.job}"
+                   f" ({shown(spoken(child.params))}), {child.state.lower()} <==")  # fmt: skip
+        for chunk in client.stream(f"/v1/jobs/{child.job}/logs", {"lines": str(lines)}):
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.flush()
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune stop 12")

@@ -143,6 +143,8 @@ def _limits(experiment: Experiment) -> dict[str, str]:
     budget, limits = experiment.document.budget, dict[str, str]()
     if experiment.document.deadline:
         limits["deadline"] = experiment.document.deadline
+    if experiment.document.target is not None:
+        limits["target"] = _spelled(experiment.document.target)
     for name in ("epochs", "gpu_hours", "money"):
         if (amount := getattr(budget, name)) is not None:
             limits[name] = _spelled(float(amount))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any, Final, cast
 
@@ -63,7 +64,7 @@ def _limits(parts: list[str]) -> Limits:
     given = dict[str, Any]()
     for part in parts:
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if not equals or name not in ("deadline", *_AMOUNTS) or name in given:
+        if not equals or name not in ("deadline", "target", *_AMOUNTS) or name in given:
             raise BadInput(
                 f"{part!r} is not one limit",
                 where="recipe",
@@ -76,6 +77,9 @@ def _limits(parts: list[str]) -> Limits:
             given[name] = float(value)
         except ValueError:
             given[name] = float("nan")
-        if not 0.0 < given[name] <= _AMOUNT_MAX:
+        if name == "target":
+            if not math.isfinite(given[name]):
+                raise BadInput(f"{value!r} is not a valid value of a metric", where=name)
+        elif not 0.0 < given[name] <= _AMOUNT_MAX:
             raise BadInput(f"{value!r} is not above 0 and at most 1e12", where=name)
     return replace(Limits(), **given)

@@ -15,6 +15,7 @@ from ganger.core.tuning.space import Point, Value
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.tuning.draws import Configurations
 from ganger.mechanisms.tuning.limits import HOUR, Limits, reached
+from ganger.mechanisms.tuning.trials import Mode
 from ganger.sim.reports import CurveReports
 from ganger.workloads.experiment.reading import Experiment
 
@@ -96,7 +97,8 @@ def result_of(
     epochs = float(sum(trial.epochs for trial in trials))
     best = steps[-1] if steps else (math.nan, math.nan)
     winner = _winner(trials, best[1])
-    stop = place.costs.checkpoint
+    stop, lasted = place.costs.checkpoint, ended - int(jobs.submitted[_SEARCH])
+    hit = limits.hit(best[1], Mode(document.mode))
     metrics: dict[str, Any] = {
         "trials": sum(trial.state != "waiting" for trial in trials),
         "trials_complete": sum(trial.state == "complete" for trial in trials),
@@ -112,12 +114,8 @@ def result_of(
         "gpu_hours": gpu_hours,
         "trial_gpu_hours": float(sum(trial.gpu_hours for trial in trials)),
         "cost": cost,
-        "ended_by": reached(
-            limits, (ended - int(jobs.submitted[_SEARCH])) / SECOND, epochs, gpu_hours, cost
-        ),
-        "deadline_kept": None
-        if limits.deadline >= NEVER
-        else ended - int(jobs.submitted[_SEARCH]) <= limits.deadline + stop,
+        "ended_by": reached(limits, lasted / SECOND, epochs, gpu_hours, cost, hit=hit),
+        "deadline_kept": None if limits.deadline >= NEVER else lasted <= limits.deadline + stop,
         "budget_kept": _budget_kept(limits, epochs, gpu_hours, cost, kernel, stop),
         "simulation": {
             "events": kernel.events,

@@ -225,4 +225,5 @@ def limits_of(experiment: Experiment, cluster: ClusterSpec) -> Limits:
         for name in ("epochs", "gpu_hours", "money")
         if (value := getattr(budget, name)) is not None
     }
-    return replace(Limits(experiment.deadline, prices=prices), **given)
+    limits = Limits(experiment.deadline, prices=prices, target=experiment.document.target)
+    return replace(limits, **given)

@@ -13,7 +13,7 @@ from ganger.core.protocols import revived
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.common.two_level import Search, wanted_by
-from ganger.mechanisms.tuning.trials import NEXT_REPORT
+from ganger.mechanisms.tuning.trials import NEXT_REPORT, Mode, badness
 
 HOUR: Final = 3600 * SECOND
 
@@ -23,25 +23,38 @@ class Limits:
     """The most that a search may take. `deadline`: microseconds since it was submitted. `epochs`:
     of all its trials together. `gpu_hours`: what it holds, whether its trials use that or not.
     `money`: for these, at `prices` by GPU type, in money per GPU-hour; without any, at those of the
-    cluster."""
+    cluster. `target`: a value of its metric with which it ends."""
 
     deadline: int = NEVER
     epochs: float = float(NEVER)
     gpu_hours: float = float(NEVER)
     money: float = float(NEVER)
     prices: tuple[tuple[str, float], ...] = ()
+    target: float | None = None
 
     def __bool__(self) -> bool:
         """Whether there is any."""
         budget = min(self.epochs, self.gpu_hours, self.money)
-        return self.deadline < NEVER or budget < float(NEVER)
+        return self.deadline < NEVER or budget < float(NEVER) or self.target is not None
+
+    def hit(self, value: float, mode: Mode) -> bool:
+        """Whether a trial that reports this has come to the target."""
+        return self.target is not None and badness(value, mode) <= badness(self.target, mode)
 
 
 def reached(
-    limits: Limits, seconds: float, epochs: float, gpu_hours: float, cost: float | None
+    limits: Limits,
+    seconds: float,
+    epochs: float,
+    gpu_hours: float,
+    cost: float | None,
+    *,
+    hit: bool,
 ) -> str:
     """Which limit a search that is over has come to, after so long since it was submitted: `the
-    deadline`, `the budget of NAME`, or ""."""
+    target` (`hit`), `the deadline`, `the budget of NAME`, or ""."""
+    if hit:
+        return "the target"
     if limits.deadline < NEVER and seconds >= limits.deadline / SECOND:
         return "the deadline"
     for name, used, limit in (
@@ -104,11 +117,11 @@ class Limited:
         trained = self._trained(view, before.trained)
         unused = self.limits.epochs - sum(trained.values())
         wake, rate = self._end(view, paid)
-        if wake <= view.now or unused <= 0:
+        if wake <= view.now or unused <= 0 or self._hits(view):
             self._stop(view)
             return view.draft.plan(), LimitedMemory(inner, trained, paid, view.now, rate, over=True)
         plan, inner = self.inner.decide(view, inner)
-        if trained or self.limits.epochs < NEVER:
+        if self._counts:
             self._ask(view, trained, unused)
         plan = view.draft.plan(plan.reasons, min(plan.wake, wake), plan.until)
         return plan, LimitedMemory(inner, trained, paid, view.now, rate)
@@ -148,9 +161,22 @@ class Limited:
             for slot in placement
         ) / float(HOUR)
 
+    @property
+    def _counts(self) -> bool:
+        """Whether it matters what trials report between the epochs at which the recipe asks."""
+        return self.limits.epochs < NEVER or self.limits.target is not None
+
+    def _hits(self, view: View) -> bool:
+        """Whether a trial has reported the target since the last decision."""
+        if self.limits.target is None:
+            return False
+        mode: Mode = getattr(self.inner, "mode", Mode.MIN)
+        curves = (view.trials.get(job) for job in {*view.active.tolist(), *view.changed})
+        return any(self.limits.hit(c.values[-1], mode) for c in curves if c and c.values)
+
     def _trained(self, view: View, before: dict[int, float]) -> dict[int, float]:
         """By trial the most epochs that it has reported."""
-        if self.limits.epochs >= NEVER:
+        if not self._counts:
             return before
         trained = dict(before)
         for job in {*view.active.tolist(), *view.changed}:  # not every report is a change
@@ -171,6 +197,8 @@ class Limited:
                     drawn[action.job] = action.epoch
         jobs = {*view.active.tolist(), *drawn}
         each = unused / max(len(jobs) + view.spawning.get(view.within, 0), 1)
+        if self.limits.target is not None:
+            each = 0.0  # every report may be the one
         for job in sorted(jobs):
             past = trained.get(job, 0.0)
             latest = past + max(each, NEXT_REPORT)

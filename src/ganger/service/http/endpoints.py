@@ -74,6 +74,7 @@ ENDPOINTS: Final = (
         Endpoint("POST", f"{_JOBS}/{verb}", jobs.order(verb), Changed)
         for verb in ("cancel", "hold", "release", "requeue", "suspend", "resume")
     ),
+    Endpoint("POST", f"{_JOBS}/trials", jobs.add_trials, Changed, jobs.Trials),
     Endpoint("GET", f"{_JOBS}/wait", jobs.wait_job, JobPage, query=("timeout",)),
     Endpoint("GET", f"{_JOBS}/codes", jobs.exit_codes, dict[str, int | None]),
     Endpoint(

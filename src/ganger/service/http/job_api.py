@@ -13,6 +13,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from ganger.client import grid
 from ganger.client.answers import Changed, Explanation, JobDetail, JobPage, Submitted
 from ganger.client.request import JobRequest
 from ganger.client.states import exit_code
@@ -20,8 +21,9 @@ from ganger.core.errors import BadInput
 from ganger.core.state.jobs import Phase
 from ganger.core.state.reducer import DECLARES
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, TEXT_MAX
-from ganger.service.commands import Order, SetCeiling, Submit
+from ganger.service.commands import AddTrials, Order, SetCeiling, Submit
 from ganger.service.durable.sandbox import outlook, outlooks, prospects
+from ganger.service.families import widths_of_more
 from ganger.service.http.app_context import AppContext
 from ganger.service.http.bodies import BODY_BYTES_MAX, LARGE_BYTES, REQUEST_BYTES_MAX
 from ganger.service.http.request_helpers import (
@@ -59,6 +61,12 @@ class Update(msgspec.Struct, forbid_unknown_fields=True):
     estimate: Time | None = None
     deadline: Time | None = None
     throttle: Annotated[int, msgspec.Meta(ge=0, le=JOBS_MAX)] | None = None
+
+
+class Trials(msgspec.Struct, forbid_unknown_fields=True):
+    """More trials of a search: the values of the parameters of each."""
+
+    configurations: Annotated[list[dict[str, str]], msgspec.Meta(min_length=1, max_length=1000)]
 
 
 Submission = JobRequest | Annotated[list[JobRequest], msgspec.Meta(min_length=1)]
@@ -257,6 +265,20 @@ def order(verb: str) -> Callable[[Request], Answer]:
         f"Apply `{verb}` to the jobs in the path; returns the jobs that were changed."
     )
     return endpoint
+
+
+async def add_trials(request: Request) -> Changed:
+    """Add trials to the search in the path; returns them."""
+    body = await body_of(request, Trials)
+    world, (row, *others) = world_of(request), rows_named(request)
+    if others:
+        raise BadInput("trials are added to one search", where="jobs", mend="name one")
+    for values in body.configurations:
+        grid.check({name: [value] for name, value in values.items()}, 1)
+    with world.daemon.lock:
+        gpus = widths_of_more(world.daemon, row)
+    accepted = await asked(world, AddTrials(row, body.configurations, gpus))
+    return Changed(jobs=[each + 1 for each in accepted])
 
 
 async def wait_job(request: Request) -> JobPage:

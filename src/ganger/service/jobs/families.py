@@ -158,11 +158,19 @@ def joined(spec: JobSpec, facts: JobFacts, turn: Turn, parent: JobFacts) -> JobF
     return msgspec.structs.replace(facts, launch=launch, child=next_child(turn, row))
 
 
-def born(spec: JobSpec, parent: JobFacts, kind: Kind, number: int) -> JobFacts:
-    """The facts of child `number` of a job of this kind, which a policy asked for."""
+def born(
+    spec: JobSpec,
+    parent: JobFacts,
+    kind: Kind,
+    number: int,
+    values: dict[str, str] | None = None,
+) -> JobFacts:
+    """The facts of child `number` of a job of this kind, which a policy asked for, or people with
+    these `values` of parameters."""
     assert parent.family is not None
-    given = parent.family.configurations
-    values = given[number % len(given)] if given else {}
+    if values is None:
+        given = parent.family.configurations
+        values = given[number % len(given)] if given else {}
     what = grid.spoken(values) or f"{'trial' if kind is Kind.TUNE else 'replica'} {number}"
     name = f"{parent.name} {what}"[:200]
     folder = parent.launch.checkpoint_dir

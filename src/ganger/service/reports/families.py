@@ -59,11 +59,11 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
         children=children,
         best=best,
         metric=daemon.reader.facts(row).launch.metric,
-        ended_by=_ended_by(daemon, row, sum(step for step, _ in reports.values())),
+        ended_by=_ended_by(daemon, row, list(reports.values())),
     )
 
 
-def _ended_by(daemon: Daemon, row: int, epochs: float) -> str:
+def _ended_by(daemon: Daemon, row: int, last: Sequence[tuple[float, float | None]]) -> str:
     """Which limit a search came to that has ended, in words; "" for none, and of one that runs."""
     jobs, policy = daemon.kernel.jobs, policy_over(daemon, row)
     if not isinstance(policy, Limited) or jobs.phase[row] != Phase.FINISHED:
@@ -71,7 +71,15 @@ def _ended_by(daemon: Daemon, row: int, epochs: float) -> str:
     seconds = int(jobs.finished[row] - jobs.submitted[row]) / SECOND
     prices = [kind.price for kind in daemon.kernel.nodes.type_specs]
     hours = int(jobs.held[row]) / HOUR
-    return reached(policy.limits, seconds, epochs, hours, hours * max(prices, default=0.0))
+    mode, limits = getattr(policy.inner, "mode", Mode.MIN), policy.limits
+    return reached(
+        limits,
+        seconds,
+        sum(step for step, _ in last),
+        hours,
+        hours * max(prices, default=0.0),
+        hit=any(value is not None and limits.hit(value, mode) for _, value in last),
+    )
 
 
 def better(daemon: Daemon, parent: int) -> Callable[..., tuple[int, float]]:

@@ -44,8 +44,9 @@ class Resources(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 class Document(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A search. `trials`: the most that are started; `epochs`: the most that one trains, and the
     first report counts as one; `parallelism`: how many train at once; `deadline`: by when all have
-    ended. `points`: configurations that are tried first. `command`: what each trial runs on a
-    cluster, where `{NAME}` stands for a value of its configuration."""
+    ended; `target`: a value of the metric with which the search ends. `points`: configurations that
+    are tried first. `command`: what each trial runs on a cluster, where `{NAME}` stands for a value
+    of its configuration."""
 
     format: str
     metric: _Name
@@ -60,6 +61,7 @@ class Document(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     epochs: _Amount | None = None
     budget: Budget = Budget()
     deadline: _Name | None = None
+    target: Annotated[float, Meta(ge=-1e300, le=1e300)] | None = None
     seed: Annotated[int, Meta(ge=0, le=(1 << 32) - 1)] = 0
     resources: Resources = Resources()
     tenant: str = ""

@@ -62,6 +62,19 @@ def _value(text: str) -> Value:
         return text
 
 
+def values_of(word: str) -> dict[str, str]:
+    """The values in `lr=0.01,bs=32`, as they stand there. Raises BadInput."""
+    values = dict[str, str]()
+    for part in word.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not value or not _NAME.fullmatch(name) or name in values:
+            raise BadInput(
+                f"{part!r} is not a valid value of a parameter", mend="write like lr=0.01,bs=32"
+            )
+        values[name] = value
+    return values
+
+
 def amounts_of(text: str, names: Sequence[str], where: str) -> dict[str, float]:
     """The amounts in `gpu_hours=20,epochs=4000`. Raises BadInput."""
     parsed = dict[str, float]()
