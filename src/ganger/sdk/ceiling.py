@@ -4,9 +4,8 @@ Agents put this file on the path of such a job as `sitecustomize`, which Python 
 job's own code. Nothing is imported for the job: when it imports PyTorch, its allocator gets a
 ceiling on every device (as `torch.cuda.set_per_process_memory_fraction` sets it, before the first
 allocation); when it imports onnxruntime, sessions get the option `gpu_mem_limit`. An allocation
-beyond it fails in the job. Of other frameworks it is said on stderr that they are not held to it,
-unless NVIDIA's MPS holds all of the job's memory. A Python that is told to look nowhere (`-I`,
-`-E`, `-S`) does not run it.
+beyond it fails in the job. Other frameworks are named on stderr as not held to it, unless NVIDIA's
+MPS holds all of the job's memory. A Python that looks nowhere (`-I`, `-E`, `-S`) does not run it.
 """
 
 from __future__ import annotations
@@ -42,19 +41,19 @@ def _hold_torch(torch: Any) -> None:
             total = torch.cuda.get_device_properties(device).total_memory
             torch.cuda.set_per_process_memory_fraction(min(_ceiling() / total, 1.0), device)
 
-    torch.cuda._lazy_call(hold)
+    getattr(torch.cuda, "_lazy_call")(hold)  # noqa: B009 - its public ones begin with CUDA at once
 
 
-def limited(providers: Any, options: Any, most: int) -> list[Any]:
-    """Execution providers of onnxruntime with their options, that of CUDA held to `most` bytes."""
-    found = []
+def limited(providers: Any, options: Any, ceiling: int) -> list[Any]:
+    """Execution providers of onnxruntime with their options, that of CUDA held to `ceiling` bytes."""
+    held = []
     for i, each in enumerate(providers):
         name, own = each if isinstance(each, tuple) else (each, {})
         own = {**(options[i] if options else {}), **own}
         if name == _CUDA:
-            own["gpu_mem_limit"] = str(min(int(own.get("gpu_mem_limit", most)), most))
-        found.append((name, own) if own else name)
-    return found
+            own["gpu_mem_limit"] = str(min(int(own.get("gpu_mem_limit", ceiling)), ceiling))
+        held.append((name, own) if own else name)
+    return held
 
 
 def _hold_onnxruntime(onnxruntime: Any) -> None:
