@@ -172,8 +172,8 @@ def test_who_waits_in_a_grant_is_told_of_that_grant() -> None:
     assert {reason.within for reason in found.every} == {-1, 0}
 
 
-WITHOUT_COPIES = {"tune.pbt": "tune.pbt(every=1000)"}
-"""What simulates where profiles do not say how a copy of a trial goes on."""
+PLAIN = {"tune.pbt": "tune.pbt(every=1000)", "fluid": "fluid(packed=1)"}
+"""What simulates where profiles state neither copies of trials nor what sharing a GPU costs."""
 
 
 @pytest.mark.parametrize("inner", sorted(registry.PLANES["tuning"]))
@@ -184,9 +184,9 @@ def test_reasons_of_trials_and_replicas_are_like_those_of_jobs(inner: str) -> No
         seen.watch(kernel)
         return seen
 
-    beside("fifo", WITHOUT_COPIES.get(inner, inner), "scale.threshold", begin)
+    beside("fifo", PLAIN.get(inner, inner), "scale.threshold", begin)
     assert ("Resources", "Scaling") in seen.seen
-    assert {by for _, by in seen.seen} & {"SuccessiveHalving", "Racing", "Rounds"}
+    assert {by for _, by in seen.seen} - {"QueuePolicy", "Scaling"}
 
 
 def test_an_allocator_says_how_many_it_chose_and_on_what() -> None:

@@ -4,8 +4,9 @@ Agents put this file on the path of such a job as `sitecustomize`, which Python 
 job's own code. Nothing is imported for the job: when it imports PyTorch, its allocator gets a
 ceiling on every device (as `torch.cuda.set_per_process_memory_fraction` sets it, before the first
 allocation); when it imports onnxruntime, sessions get the option `gpu_mem_limit`. An allocation
-beyond it fails in the job. Other frameworks are named on stderr as not held to it, unless NVIDIA's
-MPS holds all of the job's memory. A Python that looks nowhere (`-I`, `-E`, `-S`) does not run it.
+beyond it fails in the job. For other frameworks a line on stderr says that they are not held to it,
+unless NVIDIA's MPS holds all of the job's memory. A Python that looks nowhere (`-I`, `-E`, `-S`)
+does not run it.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _hold_torch(torch: Any) -> None:
 
 
 def limited(providers: Any, options: Any, ceiling: int) -> list[Any]:
-    """Execution providers of onnxruntime with their options, that of CUDA held to `ceiling` bytes."""
+    """onnxruntime's execution providers with their options; CUDA's is held to `ceiling` bytes."""
     held = []
     for i, each in enumerate(providers):
         name, own = each if isinstance(each, tuple) else (each, {})

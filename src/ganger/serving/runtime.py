@@ -43,40 +43,48 @@ class Signature(Struct, frozen=True):
     def items(self, feeds: Feeds) -> int:
         """How many items these inputs bring. Raises BadInput where they are not what the model
         takes, in one sentence that names the input."""
-        where = f"model {self.name!r}"
-        if len(feeds) != len(self.inputs) or any(each.name not in feeds for each in self.inputs):
-            names = ", ".join(repr(each.name) for each in self.inputs)
-            raise BadInput(
-                f"inputs {', '.join(map(repr, feeds))[:_WORDS] or 'none'} were given",
-                where=where,
-                mend=f"give {names}",
-            )
-        items = -1
+        items = 0
         for each in self.inputs:
-            given = feeds[each.name]
-            place = f"{where}: input {each.name!r}"
-            if given.dtype != NUMPY[each.datatype]:
-                raise BadInput("it has another datatype", where=place, mend=f"give {each.datatype}")
-            if len(given.shape) != len(each.shape) or any(
-                length not in (-1, have)
-                for length, have in zip(each.shape, given.shape, strict=True)
-            ):
+            given = feeds.get(each.name)
+            if given is None or len(feeds) != len(self.inputs):
+                raise self._wrong_names(feeds)
+            kind, shape = NUMPY[each.datatype], given.shape
+            if given.dtype is not kind and given.dtype != kind:
+                where = f"model {self.name!r}: input {each.name!r}"
+                raise BadInput("it has another datatype", where=where, mend=f"give {each.datatype}")
+            if not _fits(shape, each.shape):
                 raise BadInput(
-                    f"its shape is {list(given.shape)[:16]}",
-                    where=place,
+                    f"its shape is {list(shape)[:16]}",
+                    where=f"model {self.name!r}: input {each.name!r}",
                     mend=f"give {list(each.shape)} (-1: any length)",
                 )
             if self.batched:
-                if items not in (-1, given.shape[0]):
+                if each is not self.inputs[0] and shape[0] != items:
                     raise BadInput(
-                        f"it brings {given.shape[0]} items, another input {items}",
-                        where=place,
+                        f"it brings {shape[0]} items, another input {items}",
+                        where=f"model {self.name!r}: input {each.name!r}",
                         mend="give as many in all inputs",
                     )
-                items = given.shape[0]
-        if items == 0:
-            raise BadInput("it brings no items", where=where, mend="give at least one")
-        return max(items, 1)
+                items = shape[0]
+        if items == 0 and self.batched:
+            raise BadInput(
+                "it brings no items", where=f"model {self.name!r}", mend="give at least one"
+            )
+        return items or 1
+
+    def _wrong_names(self, feeds: Feeds) -> BadInput:
+        names = ", ".join(repr(each.name) for each in self.inputs)
+        given = ", ".join(map(repr, feeds))[:_WORDS] or "none"
+        return BadInput(
+            f"inputs {given} were given", where=f"model {self.name!r}", mend=f"give {names}"
+        )
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether a shape is as wanted, where -1 is any length."""
+    return len(shape) == len(wanted) and all(
+        length in (have, -1) for have, length in zip(shape, wanted, strict=True)
+    )
 
 
 def runtime() -> Any:

@@ -284,6 +284,6 @@ class Quickest:
     def combine(
         self, world: World, memory: Any, row: int, outputs: Mapping[int, int]
     ) -> tuple[int, int]:
-        """What the model said that was asked."""
+        """The answer of the model that was asked."""
         ((model, said),) = outputs.items()
         return model, said

@@ -55,6 +55,11 @@ def largest(world: World, asked: int) -> int:
     return max((each.largest for each in tables), default=0)
 
 
+def salt_of(stages: int, number: int, to: int) -> int:
+    """Of the lot by which a stage hands on a whole number of items to another, of so many."""
+    return _SALT + number * stages + to
+
+
 def stages_of(world: World, row: int, pipeline: int) -> tuple[Stage, ...]:
     """Of a request under way: of its pipeline, or of one that is cut the only one, of the model
     that is quickest."""
@@ -165,7 +170,7 @@ class Staging:
         stages = stages_of(world, row, running.pipeline)
         ready = []
         for to, mean in stages[number].feeds:
-            lot = world.draw(row, _SALT + number * len(stages) + to)
+            lot = world.draw(row, salt_of(len(stages), number, to))
             running.items[to] = max(running.items[to], int(running.items[number] * mean + lot))
             running.after[to] -= 1
             if not running.after[to]:

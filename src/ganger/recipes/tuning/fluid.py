@@ -118,11 +118,17 @@ class ByHeight:
     def _wants(self, view: View, jobs: Sequence[int], given: dict[int, float]) -> list[Want]:
         """What is wanted for each that may have it, in this order: whole GPUs, then parts."""
         mine = [job for job in jobs if view.draft.holds(job) is not None or may_start(view, job)]
-        whole = [Want(job, round(given[job])) for job in mine if given[job] >= 1]
+        shapes = {job: view.draft.shape(job) for job in mine}
+        parts = [job for job in mine if given[job] < 1 and shapes[job].least <= 1]
+        whole = [
+            Want(job, min(max(round(given[job]), shapes[job].least), shapes[job].most))
+            for job in mine
+            if job not in parts
+        ]
         share = WHOLE // self.packed
         return whole + [
             Want(job, 1, share=share, beside=tuple(each for each in unit if each != job))
-            for unit in self._units(view, [job for job in mine if given[job] < 1])
+            for unit in self._units(view, parts)
             for job in unit
         ]
 

@@ -10,9 +10,9 @@ from typing import Any
 from ganger.core.errors import BadInput
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.hosting import ORACLE
-from ganger.lab.serving.run import Setup, bound_of
+from ganger.lab.serving.run import Setup
 from ganger.lab.serving.sizing import Advice, Search, Sizes, Tried, tried_on
-from ganger.lab.serving.sweep import Task, compare_tasks
+from ganger.lab.serving.sweep import Task, compare_tasks, widest_bound
 from ganger.recipes.registry import make_router
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.requests.columns import Requests
@@ -93,8 +93,15 @@ def measured(
         search.found.cost = best.cost
         try:
             while search.fleet is not None:
-                bound, _ = bound_of(
-                    load(), models, search.fleet, setup, streams, advice.requests, divides=divides
+                bound, _ = widest_bound(
+                    load,
+                    models,
+                    search.fleet,
+                    setup,
+                    streams,
+                    advice.requests,
+                    divides=divides,
+                    seeds=seeds if models.pipelines else (0,),
                 )
                 share = bound.attainment
                 search.hear(Tried("", search.fleet, share, share, share, None))

@@ -43,7 +43,7 @@ from ganger.recipes.registry import (
     recipe,
 )
 from ganger.recipes.training.elasticity.ones import Evolving
-from ganger.recipes.training.elasticity.singularity import Gathering, by_promise
+from ganger.recipes.training.elasticity.singularity import Gathering, Spliced, by_promise
 
 
 class Lengths(Enum):
@@ -342,4 +342,4 @@ def singularity(
     fewer GPUs has fewer workers.
     """
     rule = by_promise(premium, standard, level)
-    return Gathering(TargetPolicy("singularity", Elastic(rule), every=interval))
+    return Gathering(TargetPolicy("singularity", Spliced(rule), every=interval))

@@ -15,11 +15,12 @@ from ganger.core.protocols import Policy, revived
 from ganger.core.spec import Locality, OnPreempt
 from ganger.core.state.jobs import Phase
 from ganger.core.state.table import Ids
+from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.estimate.sharing.splicing import even_sizes
 from ganger.mechanisms.common.holdings_delta import HoldingsDelta
 from ganger.mechanisms.placement.place import sensitive_model
-from ganger.mechanisms.sizing.elastic import Market, Rule
+from ganger.mechanisms.sizing.elastic import Elastic, Market, Rule
 from ganger.mechanisms.sizing.marginal_gain import Floats, Ints
 from ganger.mechanisms.sizing.resizing import asked, held, left_over
 
@@ -72,6 +73,17 @@ def slack(view: View, ids: Ids, promised: Floats) -> Floats:
     return beyond
 
 
+@dataclass(frozen=True)
+class Spliced(Elastic):
+    """An elastic allocator whose rule gives all that is asked for where there is room."""
+
+    def lasts(self, view: View, ids: Ids) -> int:
+        """For ever, if all of these have what they ask for."""
+        jobs = view.jobs
+        whole = (jobs.size[ids] == jobs.gpus[ids]).all()
+        return NEVER if whole else view.now
+
+
 @lru_cache(maxsize=65536)
 def _even(wants: int, least: int) -> tuple[int, ...]:
     return even_sizes(wants, least)
@@ -122,8 +134,8 @@ class _Spread:
 
 @dataclass(frozen=True)
 class Gathering:
-    """Another policy, and where that changes nothing: a running job that is slower for being on
-    several nodes moves to one that has room for it, one job at a time."""
+    """Another policy, and where that changes nothing: running jobs that are slower for being on
+    several nodes each move to one that has room."""
 
     inner: Policy
 
@@ -140,8 +152,8 @@ class Gathering:
         return plan, memory
 
     def _gather(self, view: View) -> bool:
-        """Draw the move of the first job for which there is one."""
-        at, ledger = view.at, view.ledger
+        """Draw the moves, the first job first; whether there are any."""
+        at, ledger, mark = view.at, view.ledger, view.draft.mark()
         for job in view.cached(_Spread).look(view):
             runs = at.phase[job] == _RUNNING and at.on_preempt[job] == OnPreempt.CHECKPOINT
             if not runs or not sensitive_model(view, job):
@@ -150,5 +162,4 @@ class Gathering:
             place = ledger.find(shape, shape.sizes(int(at.size[job])), Fit.BEST, Locality.NODE)
             if place is not None:
                 view.draft.resize(job, place)
-                return True
-        return False
+        return view.draft.mark() > mark
