@@ -56,6 +56,7 @@ MECHANISMS: Final = {
     "SuccessiveHalving": "successive halving",
     "Racing": "the race between trials",
     "Rounds": "the rounds of a search",
+    "Tenants": "the order of a search's users",
     "GroupPolicy": "the rounds of groups",
     "FairPolicy": "progressive filling by shares",
     "VirtualClusters": "the tenants' virtual clusters",
