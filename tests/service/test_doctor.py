@@ -210,7 +210,12 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 def test_by_words_beside_a_daemon_and_after_it(shell: Shell) -> None:
     assert "ganger up" in shell.said("doctor", code=1)
-    shell.ganger("up", "--gpus", "2")
+    shell.ganger("up", "--gpus", "2", "--core-sets", "--name", "box")
+    late = time.monotonic() + 60
+    while "ok    sharing" not in (text := shell.said("doctor")):
+        assert time.monotonic() < late, text
+        time.sleep(0.1)
+    assert "jobs share GPUs by core sets, on box" in text
     found = shell.json("doctor")
     assert {one["about"] for one in found} >= {"daemon", "agent", "sockets"}
     assert not [one for one in found if one["level"] == "fail"]

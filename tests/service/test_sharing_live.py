@@ -13,6 +13,7 @@ from engines.rig import Agents
 from ganger.core.state.jobs import Phase
 from ganger.service.durable.recovery import check_history, guard_of
 from ganger.service.reports.explain import explain
+from ganger.service.reports.rows import job_detail, measured
 from service.live_desk import LiveDesk
 
 STEPS = """
@@ -101,6 +102,15 @@ def test_an_opportunistic_job_comes_beside_and_is_guaranteed_once_it_is_alone(
     (beside,) = (row for row in guaranteed if desk.daemon.kernel.ledger.holds[row][1] == (shared,))
     rate = desk.agents.homes["a"] / "attempts" / f"{late}.1.0" / "rate"
     desk.until(lambda: rate.exists() and float(rate.read_text()) < 0.5)
+    desk.until(lambda: (measured(desk.daemon, late).rate or 1.0) < 0.5)
+    said = explain(desk.daemon, late)
+    mine, firm = said.company
+    assert (mine.standing, mine.model, firm.standing) == ("opportunistic", "m", "guaranteed")
+    assert mine.rate == measured(desk.daemon, late).rate == job_detail(desk.daemon, late).rate
+    assert firm.rate == 1.0
+    (sentence,) = (line for line in said.lines if line.startswith("It shares its GPUs, as an"))
+    assert f"which may compute for {mine.rate:.0%} of the time" in sentence
+    assert "as far as is known" not in sentence, "what is believed of a job that is held is not so"
     finish(desk, beside)
     desk.until(lambda: classes(desk, late) == [1.0])
     desk.until(lambda: float(rate.read_text()) == 1.0)

@@ -189,10 +189,8 @@ class Attempts:
             self.events.append(Failed(job, attempt, UNCHANGED, f"LaunchFailed: {error}", True))
             return
         one = Attempt(job, attempt, placement, launch, knobs)
-        one.waits = {
-            key for key, other in self._attempts.items()
-            if key[0] in waits and other.want >= Want.LEAVE and key != one.key
-        }  # fmt: skip
+        leaving = (key for key, other in self._attempts.items() if other.want >= Want.LEAVE)
+        one.waits = {key for key in leaving if key[0] in waits and key != one.key}
         self._add(one)
         self._advance(one)
 

@@ -461,6 +461,7 @@ def _run_json(run: Run, path: str | None) -> dict[str, Any]:
         **({"energy": run.account.as_json()} if run.account is not None else {}),
         **({"cost": {**run.cost, "all": sum(run.cost.values())}} if run.cost else {}),
         **({} if run.waited is None else {"waited": [one._asdict() for one in run.waited]}),
+        **({"company": [row._asdict() for row in run.company]} if run.company else {}),
     }
 
 

@@ -42,6 +42,19 @@ class Waited(NamedTuple):
     gpu_hours: float
 
 
+class Together(NamedTuple):
+    """Jobs of a `model` on the same GPUs as jobs of the models `beside`. `standing`: guaranteed,
+    opportunistic, `0.4 to 0.5` of a GPU, or empty where the recipe gives no terms. `speed`: the
+    work that they did in that time, 1 as fast as the trace has it."""
+
+    model: str
+    standing: str
+    beside: str
+    jobs: int
+    gpu_hours: float
+    speed: float
+
+
 @dataclass(repr=False)
 class Timeline:
     """Samples over time; every array as long as `seconds`. Each value holds until the next."""
@@ -129,6 +142,8 @@ class Run:
     """How many of them became no job, by reason."""
     waited: list[Waited] | None = None
     """Why jobs waited, if that was asked for (`Setup.why`)."""
+    company: list[Together] | None = None
+    """Which jobs shared GPUs, if that was asked for."""
     services: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By service whose requests were simulated: its figures, as in docs/serving.md."""
     service_windows: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)

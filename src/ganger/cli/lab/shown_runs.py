@@ -38,7 +38,8 @@ def output_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--why",
             is_flag=True,
-            help="Also add up why jobs waited, and for how long: a table here and in the report.",
+            help="Also add up why jobs waited, and for how long: a table here and in the report;"
+            " and which jobs shared GPUs, and how fast they were: a table here.",
         ),
         click.option(
             "--bill",
@@ -159,6 +160,7 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
         from ganger.lab.tables import (
             bill_table,
             breakdown_table,
+            company_table,
             comparison,
             services_table,
             waiting_table,
@@ -174,6 +176,8 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
             console.print(bill_table(runs))
         if options["why"]:
             console.print(waiting_table(runs))
+            if any(run.company for run in runs):
+                console.print(company_table(runs))
 
 
 def _per_job_paths(pattern: Path, runs: list[Run]) -> list[Path]:

@@ -9,7 +9,7 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.text import clock, folded, moment, print_json, table
-from ganger.client.answers import CompanyAnswer, Explanation
+from ganger.client.answers import CompanyAnswer, Explanation, JobDetail
 from ganger.client.connection import Client
 from ganger.client.shown import shown
 from ganger.client.why import sentence
@@ -100,16 +100,24 @@ def _company_table(company: list[CompanyAnswer]) -> str:
 
     rows = [
         (
-            shown(one.label),
-            shown(one.model) or "-",
-            one.standing or "-",
-            part(one.rate),
-            part(one.speed),
-            part(one.believed),
+            shown(job.label),
+            shown(job.model) or "-",
+            job.standing or "-",
+            part(job.rate),
+            part(job.speed),
+            part(job.believed),
         )
-        for one in company
+        for job in company
     ]
     return table(("JOB", "MODEL", "CLASS", "RATE", "MEASURED", "BELIEVED"), rows, shrink=(1, 0))
+
+
+def rate_in_words(job: JobDetail) -> str:
+    """Of a job that its agent holds: how much, and what remains of its speed."""
+    if job.rate is None or job.rate >= 1.0:
+        return ""
+    speed = f", at {job.speed:.1%} of its speed alone" if job.speed is not None else ""
+    return f"computes for {job.rate:.0%} of the time{speed}"
 
 
 def say_why(found: Explanation, when: Callable[[float], str] = moment) -> None:

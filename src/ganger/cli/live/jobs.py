@@ -13,6 +13,7 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.columns import format_options, gpus, ran, say, where_or_why
+from ganger.cli.live.explained import rate_in_words
 from ganger.cli.text import WATCH_SECONDS, clock, day, moment, print_json, table, times, watch
 from ganger.cli.words import SPAN
 from ganger.client.answers import Changed, JobDetail, JobPage
@@ -271,24 +272,15 @@ def _spoken(job: JobDetail) -> str:
         ("Preempted", f"{times(stops)}; then: {job.on_preempt}"),
         ("Exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("Progress", ", ".join(f"{key} {value:g}" for key, value in job.progress.items())),
-        ("Rate", _rate(job)),
+        ("Rate", rate_in_words(job)),
     ]
-    text = [f"{title + ':':13} {shown(value)}" for title, value in lines if value]
-    text += _children(job)
+    text = [f"{title + ':':13} {shown(value)}" for title, value in lines if value] + _children(job)
     for one in job.attempts:
         how = one.outcome or ("finished" if one.ended else "runs")
         span = f"{moment(one.started)} to {moment(one.ended) if one.ended else 'now'}"
         how += f"; {one.note}" if one.note else ""
         text.append(f"  attempt {one.attempt}: {span} on {' '.join(one.devices)}: {shown(how)}")
     return "\n".join(text)
-
-
-def _rate(job: JobDetail) -> str:
-    """Of a job that its agent holds: how much, and what is left of its speed."""
-    if job.rate is None or job.rate >= 1.0:
-        return ""
-    speed = f", at {job.speed:.1%} of its speed alone" if job.speed is not None else ""
-    return f"computes for {job.rate:.0%} of the time{speed}"
 
 
 def _counted(children: dict[str, int]) -> str:

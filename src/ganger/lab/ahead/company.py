@@ -41,8 +41,8 @@ def explain_company(scene: Scene, row: int, answer: Explanation) -> None:
         return
     answer.company = [_companion(scene, ledger, each) for each in (row, *others)]
     mine, *theirs = answer.company
-    answer.lines.append(f"It shares its GPUs{_said(mine)}.")
-    answer.lines += [f"Job {each.label} is there, too{_said(each)}." for each in theirs]
+    answer.lines.append(f"It shares its GPUs{_in_words(mine)}.")
+    answer.lines += [f"Job {each.label} is there, too{_in_words(each)}." for each in theirs]
     why = why_beside(scene.policy, kernel.view, kernel.memory, row, others)
     numbers = in_numbers(why, scene.now)
     if numbers:
@@ -75,25 +75,25 @@ def standing(kernel: Kernel, row: int) -> str:
     return f"{terms.request:g} to {terms.limit:g}" if terms.request > 0.0 else OPPORTUNISTIC
 
 
-def _said(one: CompanyAnswer) -> str:
+def _in_words(job: CompanyAnswer) -> str:
     """In words: ", as a guaranteed job, at 97.1% of its speed alone as measured"."""
-    if one.standing in (GUARANTEED, OPPORTUNISTIC):
-        article = "an" if one.standing == OPPORTUNISTIC else "a"
-        of_class = f", as {article} {one.standing} job"
-    elif one.standing:
-        request, _, limit = one.standing.partition(" to ")
+    if job.standing in (GUARANTEED, OPPORTUNISTIC):
+        article = "an" if job.standing == OPPORTUNISTIC else "a"
+        of_class = f", as {article} {job.standing} job"
+    elif job.standing:
+        request, _, limit = job.standing.partition(" to ")
         of_class = f", with {request} of a GPU for sure and {limit} at most"
     else:
         of_class = ""
-    if one.rate is not None and one.rate < 1.0:
-        of_class += f", which may compute for {one.rate:.0%} of the time"
-    if one.speed is not None:
-        return f"{of_class}, at {one.speed:.1%} of its speed alone as measured"
-    if one.rate is not None and one.rate < 1.0:
+    if job.rate is not None and job.rate < 1.0:
+        of_class += f", which may compute for {job.rate:.0%} of the time"
+    if job.speed is not None:
+        return f"{of_class}, at {job.speed:.1%} of its speed alone as measured"
+    if job.rate is not None and job.rate < 1.0:
         return of_class  # what is believed is not so now
-    if one.believed is None:
+    if job.believed is None:
         return f"{of_class}; at what speed is not known"
-    return f"{of_class}, at {one.believed:.1%} of its speed alone as far as is known"
+    return f"{of_class}, at {job.believed:.1%} of its speed alone as far as is known"
 
 
 def _terms(kernel: Kernel, row: int) -> Terms | None:

@@ -333,11 +333,11 @@ def _sharing(looked: Looked) -> Findings:
 
 
 def _by_sharing(nodes: Iterable[NodeAnswer]) -> dict[str, list[str]]:
-    found = dict[str, list[str]]()
+    names = dict[str, list[str]]()
     for node in nodes:
         if node.sharing:
-            found.setdefault(node.sharing, []).append(node.name)
-    return found
+            names.setdefault(node.sharing, []).append(node.name)
+    return names
 
 
 def _cgroups(looked: Looked) -> Findings:

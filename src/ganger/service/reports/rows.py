@@ -131,15 +131,15 @@ def scene_of(daemon: Daemon) -> Scene:
 def measured(daemon: Daemon, row: int) -> Measured:
     """For which part of the time a job may compute, and how fast it is beside others, as agents saw
     its slowest part last; where they do not know its speed, as its own first steps were."""
-    found: dict[object, Used] = getattr(daemon.engine, "uses", {})
+    every: dict[object, Used] = getattr(daemon.engine, "uses", {})
     jobs = daemon.kernel.jobs
     attempt = int(jobs.attempt[row])
-    uses = [one for one in list(found.values()) if one.key.both == (row, attempt)]
-    speeds = [one.speed for one in uses if one.speed > 0.0]
+    uses = [use for use in list(every.values()) if use.key.both == (row, attempt)]
+    speeds = [use.speed for use in uses if use.speed > 0.0]
     shares = any(slot.share for slot in _held(daemon, row))
     if not speeds and shares and daemon.progress(row) and jobs.rate[row] > 0.0:
         speeds = [float(jobs.rate[row])]
-    return Measured(min((one.rate for one in uses), default=None), min(speeds, default=None))
+    return Measured(min((use.rate for use in uses), default=None), min(speeds, default=None))
 
 
 def job_answer(daemon: Daemon, row: int) -> JobAnswer:
