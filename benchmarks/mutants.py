@@ -9,16 +9,18 @@ A mutant is one line of `core`, `mechanisms` or `recipes` with one thing changed
 operator, a number, a condition, a call or an assignment left out. Lines are drawn first, so that a
 line with many operators is not likelier than others; annotations, messages of errors, years of
 papers and guards (asserts, `frozen`, `slots`, `strict`) are left alone. Each mutant meets the tests
-that execute its line, the quickest first, until one fails, or takes twenty seconds of CPU and eight
-times what it takes without the mutant (a loop that does not end; wall-clock time does not count, so
-that a busy machine kills nothing). A mutant that nothing can tell from the original is
-*equivalent*: it stands in `mutants.toml` with the reason. Who reads a survivor either writes the
-test that kills it or its reason.
+that execute its line (if that stands in no function, those that execute anything of its file, or
+import it), the quickest first, until one fails, or takes twenty seconds of CPU and eight times what
+it takes without the mutant (a loop that does not end; wall-clock time does not count, so that a
+busy machine kills nothing). A mutant that nothing can tell from the original is *equivalent*: it
+stands in `mutants.toml` with the reason. Who reads a survivor either writes the test that kills it
+or its reason.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import hashlib
 import json
 import os
@@ -32,6 +34,7 @@ import time
 import xml.etree.ElementTree as Xml
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -82,7 +85,11 @@ class Cover:
         if _outside(mutant) or (not here and self.made_early(mutant)):
             parts = Path(mutant.file).parts
             room = f"tests/{'serving' if 'serving' in parts else parts[1]}/"
-            here = list(files) or [test for test in self.seconds if test.startswith(room)]
+            here = [
+                test
+                for test in self.seconds
+                if test in files or names(test.partition("::")[0], mutant.file)
+            ] or [test for test in self.seconds if test.startswith(room)]
         found, spent = [], 0.0
         for test in sorted(here, key=lambda test: (self.seconds.get(test, 0.0), test)):
             spent += self.seconds.get(test, 0.0)
@@ -96,9 +103,28 @@ class Cover:
         return mutant.line in self.imported.get(mutant.file, []) or _outside(mutant)
 
 
+@cache
+def imports(file: str) -> frozenset[str]:
+    """The modules that a file of tests imports, with all names that it imports from others."""
+    found = set[str]()
+    for node in ast.walk(ast.parse((ROOT / file).read_text())):
+        if isinstance(node, ast.Import):
+            found.update(each.name for each in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found.update(f"{node.module}.{each.name}" for each in node.names)
+    return frozenset(found)
+
+
+def names(tests: str, mutated: str) -> bool:
+    """Whether a file of tests imports a file of ours."""
+    return ".".join(Path(mutated).with_suffix("").parts) in imports(tests)
+
+
 def _outside(mutant: Mutant) -> bool:
     """Whether the line stands in no function. The test that imports its file first executes it, and
-    all that use what is in the file depend on it."""
+    all that use what is in the file depend on it: constants and defaults are read by tests that
+    execute nothing else there."""
     try:
         trials.holder((ROOT / "src" / mutant.file).read_text(), mutant.line)
     except trials.ElsewhereError:

@@ -51,7 +51,7 @@ def test_there_are_such_parameters() -> None:
 def test_whatever_names_a_recipe_is_completed_with_those_that_it_takes(
     path: tuple[str, ...], param: click.Parameter
 ) -> None:
-    name = "clockwork" if path[0] == "requests" else OWN.get(str(param.name), "srtf")
+    name = "clockwork" if path[0] in ("requests", "serve") else OWN.get(str(param.name), "srtf")
     begun = name[:-1]
     assert name in offered(path, param, begun)
     assert all(each.startswith(begun) for each in offered(path, param, begun))

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ganger.core.books.draft import Draft
 from ganger.core.books.ledger import Ledger, Room
@@ -134,3 +139,73 @@ def test_what_went_with_a_parent_is_of_no_more_interest_once_that_is_booked() ->
     draft.restore(A, draft.stop(A))
     assert draft.plan().actions == []
     assert (draft.holds(A), draft.holds(B)) == (on(0b1100), None)
+
+
+def test_nobody_lets_go_of_a_place_that_was_only_drawn(draft: Draft) -> None:
+    draft.stop(A)
+    draft.start(A, on(0b0011))  # where it was
+    draft.start(B, on(0b1100))
+    draft.stop(B)
+    draft.start(C, on(0b1100))
+    draft.book(draft.plan())
+    assert draft.ledger_of(A).leaving == {}  # type: ignore[union-attr]
+
+
+def test_a_job_that_is_drawn_here_and_there_lets_go_of_what_it_had(draft: Draft) -> None:
+    draft.resize(A, on(0b0110))
+    draft.resize(A, on(0b1100))
+    assert draft.book(draft.plan()) == {A: on(0b0011)}
+    assert draft.ledger_of(A).leaving == {0: [(A, 0b0011, 0, 0)]}  # type: ignore[union-attr]
+
+
+PLACES = on(0b0011), on(0b0110), on(0b1100)
+
+
+def possible(
+    draft: Draft, ledger: Ledger, stopped: dict[int, Placement]
+) -> list[Callable[[], object]]:
+    """What can be drawn now: starts, stops, what was stopped put back, resizes."""
+    able: list[Callable[[], object]] = []
+
+    def stop(job: int) -> None:
+        stopped[job] = draft.stop(job)
+
+    def restore(job: int) -> None:
+        draft.restore(job, stopped.pop(job))
+
+    for number in (A, B, C):
+        shape = draft.shape(number)
+        if draft.holds(number) is not None:
+            able.append(partial(stop, number))
+            continue
+        if number in stopped and ledger.is_free(shape, stopped[number]):
+            able.append(partial(restore, number))
+        free = [place for place in PLACES if ledger.is_free(shape, place)]
+        able += [partial(draft.start, number, place) for place in free]
+    return able
+
+
+@given(st.data())
+def test_books_are_the_same_as_drawn_and_anew(data: st.DataObject) -> None:
+    """Whatever was drawn and taken back, what stands is what the plan says."""
+    jobs = Jobs.of(trace_of([job(name, size=2) for name in "abc"]).declared)
+    ledgers = [Ledger(Nodes(cluster(1, 4))) for _ in range(2)]
+    draft, anew = (Draft(jobs, ledger, {}) for ledger in ledgers)
+    for ledger in ledgers:
+        ledger.take(A, draft.shape(A), on(0b0011))
+        ledger.settle()
+    stopped, mark = dict[int, Placement](), 0
+    for _ in range(data.draw(st.integers(0, 8))):
+        turn = data.draw(st.integers(0, 9))
+        if turn == 9:
+            draft.rollback(mark)
+            stopped.clear()
+        elif turn == 8:
+            mark = draft.mark()
+        else:
+            data.draw(st.sampled_from(possible(draft, ledgers[0], stopped)))()
+    plan = draft.plan()
+    assert draft.book(plan) == anew.book(plan)
+    assert ledgers[0].holds == ledgers[1].holds
+    assert ledgers[0].free_mask == ledgers[1].free_mask
+    assert ledgers[0].leaving == ledgers[1].leaving

@@ -666,6 +666,28 @@ def test_a_policy_cannot_write_the_books_and_they_are_as_they_were(how: str) -> 
     assert bench.kernel.ledger.free == 2
 
 
+def test_what_a_refused_policy_drew_is_not_in_the_next_plan() -> None:
+    """It stops a job as it may, and books another as it may not."""
+    bench = running()
+
+    def wrong(view: View, memory: None) -> tuple[Plan, None]:
+        view.draft.stop(0)
+        view.ledger.take(1, view.draft.shape(1), on(0b1100))
+        return view.draft.plan(), None
+
+    def right(view: View, memory: None) -> tuple[Plan, None]:
+        view.draft.start(1, on(0b1100))
+        return view.draft.plan(), None
+
+    bench.kernel.policy.decide = wrong  # type: ignore[method-assign]
+    with pytest.raises(InvariantError, match="cannot write the books"):
+        bench.kernel.step(Batch(bench.kernel.now, [Woke()]))
+    bench.kernel.policy.decide = right  # type: ignore[method-assign]
+    plan = bench.kernel.step(Batch(bench.kernel.now, [Woke()]))
+    assert plan is not None
+    assert plan.actions == [Start(1, 1, on(0b1100))]
+
+
 def test_a_search_may_leave_nodes_and_devices_out_for_a_while() -> None:
     bench = running()
     ledger = bench.kernel.ledger

@@ -29,13 +29,17 @@ NOT_RUN: Final = (
     (r"^ganger parity", "runs real jobs for minutes; tests/lab/test_parity.py"),
     (r"^ganger up( --gpus 4| --recipe tiresias)?$", "the test has its daemon up already"),
     (r"^ganger daemon token --new ann$", "wants --shared, so root; tests/service/test_api.py"),
+    (r"^ganger load ", "needs a server; tests/serving/live/test_load.py"),
+    (r"^ganger serve ", "serves until it is ended; tests/serving/live"),
+    (r"^curl -s localhost:8000/v2", "needs that server; tests/serving/live"),
     (r"^ganger profile ", "needs onnxruntime; tests/lab/test_profiling.py"),
     (r"^ganger down$", "the test's own daemon is still needed"),
 )  # fmt: skip
 """What cannot run in a test, by what it looks like, and where else it is seen to work."""
 SPOKEN: Final = re.compile(
     r"^ganger (recipe NAME|job|node|policy|service|simulate|recommend|logs|cancel|submit|up|show"
-    r"|explain|suspend|policy set|trace info|trace convert|requests synth|history|profile)$"
+    r"|explain|suspend|policy set|trace info|trace convert|requests synth|history|profile|serve"
+    r"|load)$"
     r"|^ganger (submit --(wait|dry-run|json \.\.\.)|allocate --json|submit --resume.*"
     r"|simulate \.\.\. --report report\.html|simulate --profiles FILE|whatif)$"
 )

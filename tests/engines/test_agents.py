@@ -407,7 +407,8 @@ def slurms(launch: Launch, part: Part) -> list[dict[str, str]]:
     """Slurm's variables of each worker."""
     root = Path("/nowhere")
     prepare = Prepare(Key(4, 1), launch, (part,))
-    workers = workers_of(prepare, Go(Key(4, 1), "here", 1), Places(root, root, root, root, root), 0)
+    places = Places(root, root, root, root, root)
+    workers = workers_of(prepare, Go(Key(4, 1), "here", 1), places, 0, {})
     return [
         {name: value for name, value in one.env.items() if name.startswith("SLURM_")}
         for one in workers

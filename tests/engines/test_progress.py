@@ -59,7 +59,7 @@ class Reporting:
         self.box = Box(wire.Hello("a", ()), (0,))
         self.box.ready = self.box.up = True
         self.attempts.welcomed(self.box)
-        self.attempts.start(0, 1, (Slot(0, 1, 1),), ())
+        self.attempts.start(0, 1, (Slot(0, 1, 1),), (), {})
         self.key = wire.Key(0, 1, 0)
         self.attempts.told(self.box, wire.Launched(self.key))
         assert Started(0, 1) in self.attempts.events

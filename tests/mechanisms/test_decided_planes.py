@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from ganger.core.kernel import Kernel
 from ganger.core.profiles import Convergence, Load, Profile, Profiles
 from ganger.core.spec import ClusterSpec, Kind, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.units import HOUR, MINUTE, SECOND
@@ -90,8 +92,8 @@ def works(draw: Any) -> tuple[list[Work], dict[str, Profile]]:
     return found, models
 
 
-def decided(outer: str, inner: str, serving: str) -> str:
-    """What was done in two hours on three nodes, of which two fail for a while."""
+def beside(outer: str, inner: str, serving: str, journal: Callable[[Kernel], Any]) -> None:
+    """Two hours on three nodes, of which two fail for a while."""
     draw = random.Random(11).random
     declared, models = works(draw)
     loads = {
@@ -103,14 +105,19 @@ def decided(outer: str, inner: str, serving: str) -> str:
         validate=True, until=2 * HOUR, costs=Costs(5 * SECOND, 4 * SECOND, 8 * SECOND),
         outages=(Outage(1, 10 * MINUTE, 15 * MINUTE), Outage(0, 40 * MINUTE, 48 * MINUTE)),
     )  # fmt: skip
-    diary, kernels = Diary(), list[Any]()
+    nodes = (NodeSpec(2, 4, "V100"), NodeSpec(1, 6, "V100"))
+    run_one(trace_of(declared), ClusterSpec(nodes), outer, setup, journal=journal)
 
-    def journal(kernel: Any) -> Diary:
+
+def decided(outer: str, inner: str, serving: str) -> str:
+    """What was done in these two hours."""
+    diary, kernels = Diary(), list[Kernel]()
+
+    def journal(kernel: Kernel) -> Diary:
         kernels.append(kernel)
         return diary
 
-    nodes = (NodeSpec(2, 4, "V100"), NodeSpec(1, 6, "V100"))
-    run_one(trace_of(declared), ClusterSpec(nodes), outer, setup, journal=journal)
+    beside(outer, inner, serving, journal)
     jobs = kernels[0].jobs
     plans = [plan for _, plan in diary.steps if plan is not None]
     done = [

@@ -145,7 +145,10 @@ def test_why_trials_wait_and_what_could_change_it() -> None:
     assert plan.until & UNTIL == UNTIL
     full = search(3, 2, "tune.sha(trials=1,eta=3,first=3)").feed(1, Command(3, "release"))
     assert full is not None
-    assert full.reasons == [Reason("Resources", "SuccessiveHalving", until=UNTIL, within=0)]
+    why = {"each_gpus": 1.0, "rung_trials": 3.0, "rung_end_epochs": 3.0}
+    assert full.reasons == [
+        Reason("Resources", "SuccessiveHalving", evidence=why, until=UNTIL, within=0)
+    ]
     inner = registry.make("tune.sha(trials=1)")
     bare, _ = inner.decide(bench.kernel.view.inside(0), None)  # type: ignore[arg-type]
     assert bare.until == UNTIL

@@ -77,6 +77,27 @@ def test_a_trial_that_starts_is_asked_before_it_has_trained_for_what_is_left_to_
     assert plan.actions[1] == AskAt(3, 1)
 
 
+def test_a_trial_that_is_on_its_way_has_its_part_of_what_is_left() -> None:
+    """Of ten epochs each of two has five, though only one is there yet."""
+    works = [job("search", lasts=None, kind=Kind.TUNE, shape=Shape((Role(size=2),)))]
+    inner = Limited(cast("Any", registry.make("tune.random(trials=4)")), Limits(epochs=10.0))
+    bench = Bench(*works, on=cluster(1, 8), policy=TwoLevel(registry.make("fifo"), inner))
+    bench.feed(0, Submitted(0))
+    assert spawned(done(bench, 0, Started(0, 1))) == 2
+    bench.feed(1, Accepted(1, JobSpec(name="t", parent="search"), spawned=True))
+    assert bench.jobs.asks_at[1] == 5.0
+
+
+def test_a_trial_for_which_nobody_waits_goes_on_to_the_next_judgement() -> None:
+    """It is judged every five epochs, and reports its seventh: the next is the tenth."""
+    bench = search("hyperdrive(trials=1,every=5,epochs=50)", 1, listed=1)
+    bench.feed(0, Started(0, 1))
+    bench.feed(0, Started(1, 1))
+    plan = bench.feed(7, Evaluated(1, 1, 7.0, 0.5))
+    assert plan is not None
+    assert plan.actions == [AskAt(1, 10.0)]
+
+
 def test_trials_that_a_limit_ends_are_retired_those_that_were_about_to_end_are_not() -> None:
     bench = limited(Limits(epochs=10.0))
     bench.feed(0, Started(1, 1), Started(2, 1))

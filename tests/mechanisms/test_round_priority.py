@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench import running
@@ -35,6 +35,7 @@ class Desk:
     st.lists(st.integers(0, 100), min_size=12, max_size=12),
     st.lists(st.booleans(), min_size=12, max_size=12),
 )
+@example([(0, "V100", 1.0), (1, "V100", 0.1)], [1, *[0] * 11], [True] * 12)
 def test_rows_go_by_what_is_owed_then_amount_then_job(
     drawn: list[tuple[int, str, float]], had: list[int], keep: list[bool]
 ) -> None:

@@ -258,7 +258,7 @@ def test_every_mechanism_that_refuses_has_words_and_no_words_are_left_over() -> 
                     ):
                         names.add(name)
                     case ast.Call(
-                        func=ast.Name(id="why_waiting"), args=[ast.Constant(value=str(name))]
+                        func=ast.Name(id="why_waiting"), args=[ast.Constant(value=str(name)), _]
                     ):
                         names.add(name)
     assert names == set(MECHANISMS)

@@ -150,6 +150,15 @@ def test_trading_at_the_second_highest_speedup() -> None:
     assert worth == pytest.approx([27.6, 74])
 
 
+def test_trading_ends_after_a_thousand_deals_however_small_each_is() -> None:
+    """Of ten GPUs the seller has sold a thousand times a thousandth, for twice that."""
+    old, new = trade([30.0, 0], [0.0, 10], [4, 1], step=0.001)
+    assert (old[0], new[0]) == (30, 0), "whoever is alone with the price buys nothing"
+    old, new = trade([30.0, 30, 0], [0.0, 0, 10], [4, 2, 1], step=0.001)
+    assert new == pytest.approx([1, 0, 9])
+    assert old == pytest.approx([28, 30, 2])
+
+
 speeds = st.lists(st.floats(1, 8), min_size=2, max_size=6)
 
 

@@ -146,6 +146,23 @@ def test_a_job_is_placed_beside_jobs_of_its_size_then_on_an_empty_node() -> None
 # ---------------------------------------------------------------------- pairs
 
 
+def starts(run: Played) -> list[str]:
+    """Who was started where."""
+    return [said.removeprefix("start ") for _, said in run.actions if said.startswith("start")]
+
+
+def test_a_gang_counts_on_all_its_nodes_also_where_one_of_its_size_was_before() -> None:
+    """b is on node 1 beside a, of five GPUs like itself, and on node 2. Once x has left, node 2
+    still serves b, so that y goes to node 3, which serves nobody."""
+    works = [
+        job("a", 0, 60, size=5), job("x", 1, 8, size=1), job("z", 2, 8, size=4),
+        job("b", 3, 60, size=5), job("y", 20, 9, size=1),
+    ]  # fmt: skip
+    run = play("gandiva", trace_of(works), box(nodes=4, each=4))
+    assert starts(run) == ["a on 0:0,1,2,3 1:0", "x on 2:0", "z on 3:0,1,2,3",
+                           "b on 1:1,2,3 2:1,2", "y on 3:0"]  # fmt: skip
+
+
 def beside(first: float, second: float) -> Setup:
     """Models x and y do 10 steps a second alone, and beside each other these parts of it."""
 

@@ -73,6 +73,13 @@ def test_both_jobs_run_at_full_speed_where_an_even_split_starves_one(division: D
     assert rates(even) == [1.0, 1.0]
 
 
+def test_cores_are_divided_where_all_jobs_are_sensitive_also_those_without_a_model() -> None:
+    """One of two GPUs has all that it wants; a part of 4 GPUs would be 6 cores each."""
+    hungry = Profiles({}, MODELS.of("hungry"))
+    run = play("synergy", [job("a", 0, 30, size=2)], servers(), profiles=hungry, until=SECOND)
+    assert rates(run) == [1.5]
+
+
 def test_jct_is_what_the_supply_makes_it_and_changes_when_a_neighbour_goes() -> None:
     """Two hungry jobs get their part, 6 cores per GPU, and run as supposed. Beside a modest one the
     first ends after 20 s, and the next takes what it had: 40 s for work of 60."""
@@ -206,6 +213,12 @@ def test_workers_go_to_running_jobs_in_order_and_come_back() -> None:
     ]
     assert tunes == [(0, 0, 4.0), (0, 1, 2.0), (10, 1, 4.0)]
     assert run.jct() == pytest.approx([10, 10 + (20 - 8) / 1.0, 20], abs=1e-3)
+
+
+def test_a_job_of_unknown_sensitivity_keeps_no_workers_from_those_after_it() -> None:
+    works = [job("plain", lasts=60), job("fed", lasts=60, model="net")]
+    run = play("cpu-disaggregation(cores=0.1)", works, starved(), profiles=FED)
+    assert run.jct() == pytest.approx([60, 60], abs=1e-3)
 
 
 def test_workers_follow_a_job_that_starts_again() -> None:

@@ -48,8 +48,10 @@ STATED: dict[str, str] = {
     "dragon": "patience=30.0 s, quiet=1m 00s",
     "dybatch": "slice=8",
     "e-las": "index=estimate",
+    "easeml": "patience=10, delta=0.1",
     "ebird": "tick=1 ms",
     "edl": "thresholds=54m 10s;2h 00m;5h 00m",
+    "fluid": "packed=2",
     "ftf": "every=6m 00s",
     "gandiva": "quantum=1m 00s, pack=true",
     "gavel": "every=6m 00s",
@@ -116,6 +118,9 @@ OURS: dict[str, str] = {
     "hierarchical": "inside=fairness, agnostic=false, fill=true",
     "hived": "cells=",
     "horus": "limit=1.0, exceed=true, distance=0.1, shortest=false, share=2, skip=false",
+    "easeml": "trials=100, epochs=81.0, serves=hybrid, alike=0.5, mode=min, gpus=1",
+    "fluid": "trials=27, tuner=all, eta=3, first=1.0, epochs=81.0, most_gpus=8, dynamic=true,"
+    " mode=min",
     "hermes": "trials=27, window=1.0, epochs=81.0, mode=min, gpus=1",
     "hyperdrive": "trials=100, target=none, kill=none, every=5.0, epochs=100.0, deadline=none,"
     " mode=min, gpus=1",

@@ -1,5 +1,5 @@
-"""What recipes say of jobs that wait: who refused is a class that exists, its numbers are numbers,
-and without one of the changes that it names no job of which it was said starts."""
+"""What recipes say of jobs that wait: each reason names a class that exists, has numbers, and says
+in words what could change it; without one of these changes no job of which it was said starts."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from ganger.core.units import SECOND
 from ganger.lab.simulating.oracles import make_oracle
 from ganger.lab.simulating.policies import with_inner
 from ganger.lab.simulation import Setup
-from ganger.mechanisms.common.waiting import reason_behind
+from ganger.mechanisms.common.waiting import changes_in, reason_behind
 from ganger.recipes import registry
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
+from mechanisms.test_decided_planes import beside
 from recipes.days import DAYS, Day
 from recipes.test_decided import SMALL
 from worlds import cluster, job, trace_of
 
-UNITS = ("_gpus", "_jobs", "_chances", "_s", "_part", "may_pass")
+UNITS = ("_gpus", "_jobs", "_trials", "_epochs", "_chances", "_s", "_part", "may_pass")
 
 
 def classes() -> set[str]:
@@ -99,6 +100,8 @@ class Witness:
         """Whether it is what a reason should be."""
         assert one.by in CLASSES, one
         assert 0 < one.until <= ANYTHING, one
+        assert len(changes_in(one.until)) == one.until.bit_count(), one
+        assert one.evidence, one
         for key, value in one.evidence.items():
             assert key.endswith(UNITS), one
             assert isinstance(value, float), one
@@ -167,3 +170,36 @@ def test_who_waits_in_a_grant_is_told_of_that_grant() -> None:
     ]
     found = witness("fifo", Day(cluster(1, 2), works, Setup(until=100 * SECOND)), inner="srtf")
     assert {reason.within for reason in found.every} == {-1, 0}
+
+
+PLAIN = {"tune.pbt": "tune.pbt(every=1000)", "fluid": "fluid(packed=1)"}
+"""What simulates where profiles state neither copies of trials nor what sharing a GPU costs."""
+
+
+@pytest.mark.parametrize("inner", sorted(registry.PLANES["tuning"]))
+def test_reasons_of_trials_and_replicas_are_like_those_of_jobs(inner: str) -> None:
+    seen = Witness()
+
+    def begin(kernel: Kernel) -> Witness:
+        seen.watch(kernel)
+        return seen
+
+    beside("fifo", PLAIN.get(inner, inner), "scale.threshold", begin)
+    assert ("Resources", "Scaling") in seen.seen
+    assert {by for _, by in seen.seen} - {"QueuePolicy", "Scaling"}
+
+
+def test_an_allocator_says_how_many_it_chose_and_on_what() -> None:
+    works = [job(f"j{at}", size=2) for at in range(3)]
+    day = Day(cluster(1, 5), works, Setup(until=100 * SECOND))
+    assert witness("afs", day).every[0].evidence == {
+        "competing_jobs": 3.0, "chosen_jobs": 2.0, "wanted_gpus": 4.0,
+    }  # fmt: skip
+
+
+def test_turns_say_how_long_they_are() -> None:
+    works = [job(f"j{at}", lasts=90) for at in range(3)]
+    day = Day(cluster(1, 1), works, Setup(until=100 * SECOND))
+    first, second = witness("gandiva(quantum=40s,pack=no)", day).every[:2]
+    assert first.evidence == {"turn_s": 40.0}  # the job of the first turn has not begun to compute
+    assert second.evidence == {"turn_s": 40.0, "decides_at_s": 40.0}

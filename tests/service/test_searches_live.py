@@ -89,6 +89,9 @@ def test_a_search_ends_at_its_limit_and_survives_another_daemon(
     desk.close()
     again = begun("fifo", "fifo")
     over(again, row)
+    answer = family(again.daemon, row)
+    assert answer is not None
+    assert answer.ended_by == "the budget of epochs"
     trials = again.rows(row, *Phase)
     trained = sum(again.daemon.kernel.facts.trials[one].last for one in trials
                   if one in again.daemon.kernel.facts.trials)  # fmt: skip

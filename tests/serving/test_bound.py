@@ -118,6 +118,49 @@ def test_what_is_too_late_alone_counts_nothing_and_what_is_never_due_counts() ->
     assert bound(ONE, 1, [Asked(0), Asked(500)]).goodput_per_second == 4
 
 
+def test_batches_that_take_longer_than_there_is_time_make_nothing_cheaper() -> None:
+    """5 ms for one, 6 for two, 8 for three; 7 ms are enough for two at a time."""
+    for within, each in ((8, 8 / 3), (7, 3), (6, 3), (5, 5)):
+        asked = [Asked(at / 4, 0, within) for at in range(4000)]
+        found = bound(ONE, 1, asked).in_time
+        assert found == pytest.approx(1000 / each, rel=0.01), within
+    rows = columns([Asked(at / 4, 0, (5, 6)[at % 2]) for at in range(4000)])
+    rates = Rates(ONE, [("gpu", 1)], [(0,)])
+    assert bounded(iter([rows]), rates).in_time == pytest.approx(1000 / 3, rel=0.02)
+    whole = bounded(iter([columns([Asked(at, 0, 5) for at in range(99)])]), rates)
+    cut = [model("a", table(5, 6, 8), borders=(0.5,))]  # half of it may be in another batch
+    parts = bounded(
+        iter([columns([Asked(at, 0, 5) for at in range(99)])]), Rates(cut, [("gpu", 1)], [(0,)])
+    )
+    assert whole.in_time < 0.6 * parts.in_time
+
+
+def test_with_noise_it_counts_the_batches_that_are_in_time_by_chance() -> None:
+    """Two take 6 ms on average, one 3.5: within 6 ms rather more than half of such pairs are in
+    time, so that singles are better; within 7 ms nearly all."""
+    known = [model("a", table(3.5, 6, p99=1.25))]
+    for within, best in ((6, 3.5), (7.6, 3)):
+        rows = columns([Asked(at / 4, 0, within) for at in range(4000)])
+        sure, chance = (
+            bounded(iter([rows]), Rates(known, [("gpu", 1)], [(0,)], noise=noise)).in_time
+            for noise in (0.0, 1.0)
+        )
+        assert sure == pytest.approx(1000 / 3, rel=0.01)
+        assert chance == pytest.approx(1000 / best, rel=0.01)
+
+
+@pytest.mark.parametrize("within", [9, 13, 20])
+def test_with_noise_no_recipe_has_more_but_by_luck(within: float) -> None:
+    models = [model("m", affine(4, 1, 16, p99=1.3))]
+    asked = [Asked(at * 0.7, 0, within) for at in range(4000)]
+    rates = Rates(models, [("gpu", 1)], [(0,)], noise=1.0)
+    found = bounded(iter([columns(asked)]), rates).in_time
+    for recipe in ("clockwork", "nanily", "serve.clairvoyant"):
+        seen = play(make_router(recipe), models, lanes(1), asked, noise=1.0)
+        late = sum(ended > one.at + within for ended, one in zip(seen.ended, asked, strict=True))
+        assert seen.outcomes.count("answered") - late <= 1.01 * found
+
+
 STEEP = [model("a", table(5, 6, 40)), model("b", table(3, 30))]
 """Three inputs of the first take longer together than one after the other."""
 
@@ -350,6 +393,24 @@ def test_it_is_near_the_optimum_of_several_where_batches_fill(kind: str, near: f
     best = best_in_order(models, types, variants, rows)
     assert best < len(rows)
     assert best <= found <= near * best
+
+
+@pytest.mark.parametrize(
+    ("kind", "each", "waves"), [("two types", 6, 2), ("a family on two types", 12, 4)]
+)
+def test_it_is_near_the_optimum_of_two_types_of_device_where_batches_fill(
+    kind: str, each: int, waves: int
+) -> None:
+    """So many of each arrive together every 8 ms: more than a lane of each type can do in 16."""
+    models, types, variants, _ = KINDS[kind]
+    codes = [code for code, those in enumerate(variants) if those]
+    asked = [Asked(8 * wave, code, 16) for wave in range(waves) for _ in range(each)
+             for code in codes]  # fmt: skip
+    rates = Rates(models, [(type_, 1) for type_ in types], variants)
+    found = bounded(iter([columns(asked)]), rates).in_time
+    best = best_in_order(models, types, variants, asked)
+    assert best < len(asked)
+    assert best - 1e-6 <= found <= 1.05 * best
 
 
 def test_it_is_near_the_optimum_of_one_model_where_batches_fill() -> None:

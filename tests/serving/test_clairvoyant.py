@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ganger.core.errors import BadInput
-from ganger.core.serving.world import Known, Lane, World
+from ganger.core.serving.world import Known, Lane, Store, World
 from ganger.lab.serving.fleet import Fleet, read_fleet
 from ganger.lab.serving.run import Setup, bound_of, serve
 from ganger.lab.serving.sweep import Task, compare_tasks
+from ganger.lab.serving.yardsticks.bound import bounded
 from ganger.lab.serving.yardsticks.future import Ahead, Future
+from ganger.lab.serving.yardsticks.rates import Rates, Talking
 from ganger.recipes.registry import find, make_router
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
@@ -28,6 +31,7 @@ from serving.rig import (
     lanes,
     model,
     pipeline,
+    placed,
     play,
     speaker,
     table,
@@ -244,15 +248,69 @@ def test_a_part_on_a_device_that_fails_is_run_again() -> None:
     assert not world.tasks
 
 
-def test_beside_token_models_it_runs_no_pipelines_and_cuts_nothing() -> None:
+def test_beside_token_models_stages_and_parts_take_turns_with_steps() -> None:
+    """6 ms a step. What comes at 21 ends the steps after the third, and goes on in between."""
     two = pipeline("two", [1, 1], (0, 1, 1))
-    models = [speaker("talks"), *KNOWN]
-    for one, words in (
-        (Asked(0, 2), "runs no pipelines beside"),
-        (Asked(0, 1, items=9), "cuts no"),
+    talks = Asked(0, 0, 900, prompt=1, output=9)
+    for one, ends in (
+        (Asked(21, 2, 900), [(23, 33), (39, 49)]),
+        (Asked(21, 1, 900, items=8), [(23, 36), (42, 55)]),
     ):
-        with pytest.raises(BadInput, match=words):
-            play(make_router("serve.clairvoyant"), models, lanes(1), [one], pipelines=[two])
+        models = [speaker("talks"), *KNOWN]
+        router = make_router("serve.clairvoyant")
+        seen = play(router, models, lanes(1, cache=100), [talks, one], pipelines=[two])
+        assert seen.outcomes == ["answered"] * 2
+        assert [(each.began, each.ended) for each in seen.batches if each.model] == ends
+        steps = [each for each in seen.batches if not each.model]
+        assert [each.steps for each in steps] == [3, 1, 5]
+        assert seen.ended == [11 + 8 * 6 + sum(end - begin for begin, end in ends), ends[1][1]]
+
+
+MIXED = [speaker("talks", largest=2), model("a", table(5, 6, 8)), model("b", table(3, 5))]
+
+
+@given(
+    drawn=st.lists(
+        st.builds(
+            Asked, st.integers(0, 60), st.integers(0, 4), st.integers(10, 300), st.integers(1, 5),
+            prompt=st.integers(1, 9), output=st.integers(1, 6), input=st.just(-1),
+            label=st.just(-1), tenant=st.just(0),
+        ),
+        min_size=1,
+        max_size=9,
+    ),
+    count=st.integers(1, 2),
+)  # fmt: skip
+def test_beside_token_models_it_never_exceeds_the_bound(drawn: list[Asked], count: int) -> None:
+    """A token model, two others, a family of these and a pipeline of them."""
+    two = pipeline("two", [1, 2], (0, 1, 1.5))
+    asked = [one if one.model else one._replace(items=1) for one in drawn]
+    seen = play(
+        make_router("serve.clairvoyant"), MIXED, lanes(count, cache=60), asked,
+        families=[("ab", (1, 2))], pipelines=[two],
+    )  # fmt: skip
+    rows = sorted(asked, key=lambda one: one.at)
+    in_time = sum(
+        outcome == "answered" and ended <= one.at + one.within
+        for one, outcome, ended in zip(rows, seen.outcomes, seen.ended, strict=True)
+    )
+    variants = [(0,), (1,), (2,), (1, 2), ()]
+    rates = Rates(MIXED, [("gpu", count)], variants, pipelines=[two], talking=Talking({"gpu": 60}))
+    assert in_time <= bounded(iter([columns(rows)]), rates).in_time + 1e-6
+
+
+def test_where_not_all_fit_it_cuts_requests_and_takes_what_is_there_of_a_family() -> None:
+    """6 and 4 ms for the first and 5 ms to load; a memory for one of the two."""
+    known = [model(name, table(4, 5, 6), bytes_=60, load=5) for name in "ab"]
+    asked = [Asked(0, 1, 500, items=9), Asked(1, 2, 500), Asked(40, 0, 500), Asked(60, 2, 500)]
+    seen = play(
+        make_router("serve.clairvoyant"), known, placed(1), asked, stores=[Store(0, 100)],
+        families=[("either", (0, 1))],
+    )  # fmt: skip
+    assert seen.outcomes == ["answered"] * 4
+    assert seen.by == [1, 1, 0, 0]
+    assert [len(each.tasks) for each in seen.batches] == [3, 3, 3, 1, 1, 1]
+    assert seen.loads == [(1, 0, 5), (0, 40, 45)]
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ganger.core.serving.world import World
+from ganger.core.serving.world import Task, World
 from ganger.lab.serving.yardsticks.bound import Bound, bounded
+from ganger.lab.serving.yardsticks.costs import items_of
 from ganger.lab.serving.yardsticks.rates import Rates
 from ganger.mechanisms.serving.batching import Preferred
 from ganger.mechanisms.serving.composed import Composed
@@ -198,10 +200,9 @@ def test_a_task_of_a_request_that_is_over_is_no_load() -> None:
 # ---------------------------------------------------------------------- the bound
 
 
-def bound(asked: list[Asked], count: int, types: int = 1) -> Bound:
-    variants = [(0,), (1,), (2,), (), ()]
-    devices = [("gpu", count), ("cpu", 1)][:types]
-    return bounded(iter([columns(asked)]), Rates(MODELS, devices, variants, 1, BOTH))
+def bound(asked: list[Asked], count: int, seed: int | None = None) -> Bound:
+    rates = Rates(MODELS, [("gpu", count)], [(0,), (1,), (2,), (), ()], 1, BOTH, lots=seed)
+    return bounded(iter([columns(asked)]), rates)
 
 
 @pytest.mark.parametrize(
@@ -215,7 +216,37 @@ def test_no_recipe_exceeds_the_bound(recipe: str, asked: list[Asked], seed: int)
         outcome == "answered" and ended <= one.at + one.within
         for one, outcome, ended in zip(rows, seen.outcomes, seen.ended, strict=True)
     )
-    assert in_time <= bound(asked, 2).in_time + 1e-6
+    known, certain = (bound(asked, 2, lots).in_time for lots in (seed, None))
+    assert in_time <= known + 1e-6
+    assert known <= certain + 1e-6
+
+
+@given(rows=st.integers(1, 40), items=st.integers(1, 3), seed=st.integers(0, 1 << 40))
+def test_the_bound_counts_the_items_that_stages_have_in_the_run(
+    rows: int, items: int, seed: int
+) -> None:
+    """Of a stage that two feed, of one that is often handed nothing, and of one behind that."""
+    models = [model("m", table(1, 1, 1, 1))]
+    fork = pipeline(
+        "fork", [0] * 5, (0, 1, 1.5), (0, 2, 0.3), (1, 3, 0.7), (2, 3, 2.2), (3, 4, 0.5)
+    )
+    world = World(models, lanes(1), pipelines=[fork], seed=seed)
+    had = np.zeros((rows, 5), int)
+    add = world.add_task
+
+    def noted(task: Task) -> int:
+        had[task.request, task.step - 1] += 1
+        return add(task)
+
+    world.add_task = noted  # type: ignore[method-assign]
+    chunk = columns([Asked(at, 1, items=items) for at in range(rows)])
+    plane = Plane(world, make_router("serve.triton"), Physics(models), iter([chunk]))
+    plane.advance()
+    plane.finish()
+    numbers = np.arange(rows)
+    found = items_of(fork, np.full(rows, items), numbers, seed)
+    assert found.tolist() == had.tolist()
+    assert (items_of(fork, np.full(rows, items), numbers, None) <= found).all()
 
 
 def test_the_bound_of_a_chain_is_what_its_stages_cost() -> None:

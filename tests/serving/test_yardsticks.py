@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from ganger.cli.lab.recommend import recommend
+from ganger.cli.progress import Bar
+from ganger.lab.serving.yardsticks import least
 from serving.test_command import MODELS, ROWS, call, wrong
 
 EXAMPLES = Path(__file__).parents[2] / "examples/serving"
@@ -17,8 +20,8 @@ LOG = "arrival,model\n" + "".join(f"{at / 400},small\n" for at in range(1200))
 
 
 def test_a_recommendation_stands_beside_what_nobody_can_do_with_less(tmp_path: Path) -> None:
-    """Batches of 8 take 12 ms, so 400 a second are 0.6 of one T4; within 8 ms batches of 4 are the
-    largest, which the bound does not know."""
+    """Batches of 8 take 12 ms, but within 8 ms batches of 4 are the largest: 400 a second are 0.8
+    of one T4, with luck."""
     (tmp_path / "m.toml").write_text(MODELS.replace("800MiB", "8GiB"))
     (tmp_path / "r.csv").write_text(LOG)
     paths = [str(tmp_path / "r.csv"), "--models", str(tmp_path / "m.toml")]
@@ -32,6 +35,36 @@ def test_a_recommendation_stands_beside_what_nobody_can_do_with_less(tmp_path: P
     (row,) = answer["found"]
     assert row["best"]["attainment"] <= found["clairvoyant"]["attainment"]
     assert found["clairvoyant"]["attainment"] <= found["attainment_bound"] + 0.01
+
+
+def test_the_bar_of_a_recommendation_ends_with_the_yardsticks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It never goes back, and the bounds and the clairvoyant row are made before it is full."""
+    heard: list[float | str] = []
+    monkeypatch.setattr(Bar, "show", lambda self, done, total: heard.append(done / total))
+    for name in ("widest_bound", "compare_tasks"):
+        whole = getattr(least, name)
+
+        def noted(*given: Any, name: str = name, whole: Any = whole, **more: Any) -> Any:
+            made = whole(*given, **more)
+            heard.append(name)
+            return made
+
+        monkeypatch.setattr(least, name, noted)
+    (tmp_path / "m.toml").write_text(MODELS.replace("800MiB", "8GiB"))
+    (tmp_path / "r.csv").write_text(LOG)
+    words = [str(tmp_path / "r.csv"), "--models", str(tmp_path / "m.toml"), "--slo", "8ms"]
+    words += ["--fleets", "T4:1-6,T4:2-4", "--recipes", "serve.triton,serve.no-batch", "--json"]
+    result = CliRunner().invoke(recommend, words)
+    assert result.exit_code == 0, result.output
+    shares = [each for each in heard if not isinstance(each, str)]
+    assert shares == sorted(shares)
+    assert heard[-1] == 1.0
+    bounds, row = heard.index("widest_bound"), heard.index("compare_tasks")
+    assert max(each for each in heard[:bounds] if isinstance(each, float)) == pytest.approx(2 / 3)
+    assert heard[row - 1] == heard[row + 1] == 1.0
+    assert len({each for each in heard[bounds:row] if isinstance(each, float)}) > 3
 
 
 @pytest.mark.parametrize(("fleets", "least", "short"), [("T4:1-6", 3, 2), ("T4:1-2", 0, 2)])

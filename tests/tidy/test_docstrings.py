@@ -1,28 +1,13 @@
-"""Docstrings of public things are plain, too: the four habits of `english.py` do not spread. No
-room gets more docstrings with one of them than it has."""
+"""Docstrings of public things are plain, too: none has one of the four habits of `english.py`."""
 
 from __future__ import annotations
 
 import ast
-from collections import Counter
 
 import pytest
 
 from tidy.english import habits
 from tidy.test_tree import FILES, SOURCE
-
-ON_RECORD = {
-    "client": 1,
-    "core": 6,
-    "engines": 63,
-    "lab": 6,
-    "mechanisms": 62,
-    "recipes": 26,
-    "service": 63,
-    "sim": 1,
-    "workloads": 7,
-}
-"""By room: how many there are. A smaller number is written down, a larger one is not."""
 
 
 def leaning(source: str) -> list[str]:
@@ -50,15 +35,11 @@ NOW = by_room()
 
 
 @pytest.mark.parametrize("room", sorted(NOW))
-def test_docstrings_have_no_more_of_the_habits(room: str) -> None:
-    assert len(NOW[room]) <= ON_RECORD.get(room, 0), "\n".join(NOW[room])
+def test_docstrings_are_plain(room: str) -> None:
+    assert not NOW[room]
 
 
 def test_a_docstring_with_a_habit_is_found() -> None:
     text = '"""Who waits."""\nclass A:\n    """It was told."""\ndef b():\n    """Plain."""\n'
     assert leaning(text) == ["the module", "A"]
     assert leaning('def _hidden():\n    """Who waits."""\n') == []
-
-
-if __name__ == "__main__":
-    print(dict(sorted(Counter({room: len(names) for room, names in NOW.items()}).items())))

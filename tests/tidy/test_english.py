@@ -86,3 +86,8 @@ def test_pages_are_plain(path: Path) -> None:
 @pytest.mark.parametrize("words", ALLOWED)
 def test_no_exception_outlives_its_sentence(words: str) -> None:
     assert any(words in page.read_text(encoding="utf-8") for page in PAGES)
+
+
+def test_the_architecture_reads_in_ten_minutes() -> None:
+    page = ROOT / "ARCHITECTURE.md"
+    assert len(page.read_text(encoding="utf-8").split()) <= 2400, "move details to docstrings"

@@ -123,6 +123,11 @@ _STUDY: Final = {
     **_of("lab.serving.requests", requests="Inspect, convert and generate requests to models."),
     **_of("lab.serving.models", models="Check files of models, and print their JSON Schema."),
     **_of("lab.profile", profile="Measure ONNX models on this machine."),
+    **_of(
+        "lab.serving.live",
+        serve="Serve ONNX models over HTTP, batched by a recipe.",
+        load="Send requests to a server at their times, and measure.",
+    ),
     **_of("lab.lesson", lesson="Show the worked examples of a scheduling lecture as Gantt charts."),
     **_of("completion", completion="Print a shell completion script."),
 }

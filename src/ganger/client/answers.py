@@ -65,15 +65,19 @@ class ChildAnswer(msgspec.Struct, kw_only=True):
 
 class FamilyAnswer(msgspec.Struct, kw_only=True):
     """The children of a search or a service, at most the last 1000; of a search, the number of the
-    one that reported the `best` value last, and the name of what is reported."""
+    one that reported the `best` value last, the name of what is reported, and which limit ended it,
+    such as `the deadline`."""
 
     children: list[ChildAnswer]
     best: int | None
     metric: str
+    ended_by: str = ""
 
 
 class JobDetail(JobAnswer, kw_only=True):
-    """All about one job. `progress` is what it last reported of itself."""
+    """All about one job. `progress` is what it last reported of itself. Of one that shares GPUs as
+    its agent last saw it: `rate`, the part of the time for which it may compute, and `speed`, its
+    speed as a part of its speed alone as its steps measured both; null where that is not known."""
 
     command: list[str]
     script: bool
@@ -98,6 +102,8 @@ class JobDetail(JobAnswer, kw_only=True):
     progress: dict[str, float]
     params: dict[str, str] = {}
     family: FamilyAnswer | None = None
+    rate: float | None = None
+    speed: float | None = None
 
 
 class JobPage(msgspec.Struct, kw_only=True):
@@ -132,7 +138,8 @@ class Changed(msgspec.Struct, kw_only=True):
 
 class NodeAnswer(msgspec.Struct, kw_only=True):
     """A node. `memory` in MiB, `cpus` in cores; `state`: up, down or drained; `gpus_withheld`:
-    GPUs that are used outside Ganger."""
+    GPUs that are used outside Ganger; `sharing`: by what jobs share a GPU there (MPS, time slices
+    and why, core sets), empty where that is not known."""
 
     name: str
     state: str
@@ -143,6 +150,7 @@ class NodeAnswer(msgspec.Struct, kw_only=True):
     cpus: float
     memory: int
     jobs: list[int]
+    sharing: str = ""
 
 
 class PolicyAnswer(msgspec.Struct, kw_only=True):
@@ -243,7 +251,7 @@ class NotifyAnswer(msgspec.Struct, kw_only=True):
 
 
 class IdleJob(msgspec.Struct, kw_only=True):
-    """A job that holds GPUs and does nothing with them; `told`: long enough to be reported."""
+    """A job that holds GPUs and does nothing with them."""
 
     job: int
     label: str
@@ -253,6 +261,7 @@ class IdleJob(msgspec.Struct, kw_only=True):
     gpus: int
     idle_seconds: float
     told: bool
+    """Whether it has been idle long enough to be reported."""
 
 
 class IdleAnswer(msgspec.Struct, kw_only=True):
@@ -362,6 +371,21 @@ class AlternativeAnswer(msgspec.Struct, kw_only=True):
     nodes: int
 
 
+class CompanyAnswer(msgspec.Struct, kw_only=True):
+    """One of the jobs on the same GPUs. `standing`: guaranteed, opportunistic, `0.4 to 0.5` of a
+    GPU, or empty where the recipe gives no terms. `rate`: for which part of the time its agent lets
+    it compute; `speed`: its speed as a part of its speed alone, as its steps measured both;
+    `believed`: the same as the recipe believes it. Null: not known."""
+
+    job: int
+    label: str
+    model: str
+    standing: str
+    rate: float | None = None
+    speed: float | None = None
+    believed: float | None = None
+
+
 class Explanation(msgspec.Struct, kw_only=True):
     """Why a job is where it is: Slurm's word, sentences, the jobs that hold what it waits for.
 
@@ -371,7 +395,8 @@ class Explanation(msgspec.Struct, kw_only=True):
     `releases` that make room for it; and `alternatives` with which it would start now.
     `recipe_waits`: there is room for it, but the recipe does not start it. `starts_next`: the
     recipe starts it when it decides again. `free_gpus`: on all nodes that it may use. `at`: of a
-    log, the time that is explained: seconds since its begin, or Unix seconds for a journal."""
+    log, the time that is explained: seconds since its begin, or Unix seconds for a journal. Of a
+    job that computes: `company`, itself and the jobs on its GPUs."""
 
     job: int
     label: str
@@ -395,6 +420,7 @@ class Explanation(msgspec.Struct, kw_only=True):
     expected_start_low: float | None = None
     expected_start_high: float | None = None
     at: float | None = None
+    company: list[CompanyAnswer] = []
 
 
 class FutureAnswer(msgspec.Struct, kw_only=True):

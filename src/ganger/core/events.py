@@ -78,7 +78,7 @@ class NodeUp(Event, frozen=True, gc=False):
 
 
 class Withheld(Event, frozen=True, gc=False):
-    """So many GPUs of a node are others' from now on, whoever they are; 0: all are ours again."""
+    """`gpus` GPUs of the node are used outside Ganger from now on (0: none)."""
 
     rank: ClassVar[int] = 5
     node: int
@@ -106,8 +106,8 @@ class Progressed(Event, frozen=True, gc=False):
 
 class Measured(Event, frozen=True, gc=False):
     """What a running attempt measured of itself, where it now holds its devices: microseconds a
-    `step`, and of it `computing` gradients (0: not told); examples a step, `batch` (0: not told),
-    and at `most`; the `noise` scale of its gradients in examples (0: not told)."""
+    `step`, and of it `computing` gradients (0: not measured); examples a step, `batch` (0: not
+    measured), and at `most`; the `noise` scale of its gradients in examples (0: not measured)."""
 
     rank: ClassVar[int] = 7
     job: int
@@ -195,7 +195,7 @@ class Accepted(Event, frozen=True, gc=False):
 
 
 class Command(Event, frozen=True, gc=False):
-    """A person said so of a job: a verb that `commands.obey` knows, and a `value` for some."""
+    """A person ordered this of a job: a verb that `commands.obey` knows, and a `value` for some."""
 
     rank: ClassVar[int] = 9
     job: int
@@ -204,7 +204,7 @@ class Command(Event, frozen=True, gc=False):
 
 
 class NodeCommand(Event, frozen=True, gc=False):
-    """A person said so of a node: `drain` (nothing new starts there) or `resume`."""
+    """A person ordered this of a node: `drain` (nothing new starts there) or `resume`."""
 
     rank: ClassVar[int] = 9
     node: int

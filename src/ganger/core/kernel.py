@@ -205,8 +205,9 @@ class Kernel(Families):
         for scope in self._scopes.values():
             scope.drop_caches()
         again, _ = self._ask()
-        if again.actions != plan.actions or again.wake != plan.wake:
+        again.basis = plan.basis
+        if again != plan:
             raise InvariantError(
                 f"policy {self.policy.name} decided twice on revision {self.revision} and"
-                f" differed: {plan.actions} then {again.actions}"
+                f" differed: {plan} then {again}"
             )

@@ -153,8 +153,9 @@ class Reason(msgspec.Struct, frozen=True, gc=False):
 
     `code` is Slurm's word (Resources, Priority, AssocGrpGRES, ...), `by` the class that refused.
     `evidence`: the numbers that only this class knows. The end of a key is its unit (`_gpus`,
-    `_jobs`, `_s` for seconds, `_at_s` for a moment in seconds); `may_pass` is 0 or 1. What the
-    tables tell is not in it: `mechanisms/common/waiting` works that out when it is asked.
+    `_jobs`, `_s` for seconds, `_at_s` for a moment in seconds, `_trials`, `_epochs`); `may_pass`
+    is 0 or 1. What the tables tell is not in it: `mechanisms/common/waiting` works that out when it
+    is asked.
     `until`: kinds of change (bits of `events`). Without any of them no job of this reason
     starts.
     """

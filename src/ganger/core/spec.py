@@ -167,7 +167,8 @@ class GpuType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A model of GPU: memory in MiB, watts at full load (0: not stated), price in USD an hour,
     relative speed, watts when nothing computes on it (-1: not stated).
 
-    `watts_from`: who says so: `card` (the board's maker), `measured`, `assumed`, or `stated`.
+    `watts_from`: where the watts come from: `card` (the board's maker), `measured`, `assumed`, or
+    `stated`.
     """
 
     name: str

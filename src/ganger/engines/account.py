@@ -1,4 +1,4 @@
-"""What an owner is told of a running attempt: little where it is steady, never far off."""
+"""What a running attempt reports to its owner: little where it is steady, never far off."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SAMPLES_APART: Final = 6
 
 
 class Account:
-    """What was told of an attempt, and so what is believed of it now.
+    """What was reported of an attempt, and so what is believed of it now.
 
-    Progress is told when dead reckoning from the last time (that work, and that speed since) is
+    Progress is reported when dead reckoning from the last time (that work, and that speed since) is
     amiss by what is done in `every` (microseconds), at most once in that time, and at the last
-    step. What the job measured of itself is told when it has settled, and again when it changed,
-    the more rarely the older the attempt is.
+    step. What the job measured of itself is reported when it has settled, and again when it
+    changed, the more rarely the older the attempt is.
     """
 
     def __init__(self, job: int, attempt: int) -> None:

@@ -1,14 +1,14 @@
 """The attempts that an engine follows: what is wanted of each, what agents say of it, how it ends.
 
-No clock but the monotonic one, no socket: it is told by the fleet, and speaks through it. What it
-makes of all that are events, in `events`. Which state follows which, and what is done then, say the
-tables in `life`; here is found out what happened, and done what they say.
+No clock but the monotonic one, no socket: the fleet brings what agents report, and carries orders
+to them. What it makes of all that are events, in `events`. Which state follows which, and what is
+done then, say the tables in `life`; this file finds out what happened, and does what they say.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from math import inf
 
 from ganger.core.errors import BadInput
@@ -30,6 +30,7 @@ from ganger.engines.gang import (
     UNCHANGED,
     Attempt,
     Hold,
+    Knobs,
     NodePart,
     adopted,
     finished_before,
@@ -162,7 +163,7 @@ class Attempts:
             self._advance(one)
 
     def unknown(self, keys: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Those of `keys` that are not followed, and of which nothing is still to be told."""
+        """Those of `keys` that are not followed, and of which no event is still to come."""
         known = self._attempts.keys() | self._refusals.keys()
         known |= {(getattr(e, "job", -1), getattr(e, "attempt", -1)) for e in self.events}
         return [key for key in keys if key not in known]
@@ -174,8 +175,11 @@ class Attempts:
         self._last[one.job] = max(one.attempt, self._last.get(one.job, 0))
         self._work.declare(one.job, one.launch.step_micros)
 
-    def start(self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...]) -> None:
-        """Run a new attempt once those of `waits` that are leaving are gone. Again is no error."""
+    def start(
+        self, job: int, attempt: int, placement: Placement, waits: tuple[int, ...], knobs: Knobs
+    ) -> None:
+        """Run a new attempt once those of `waits` that are leaving are gone. A second call changes
+        nothing."""
         if attempt <= self._last.get(job, 0):
             return
         try:
@@ -184,12 +188,11 @@ class Attempts:
             self._last[job] = attempt
             self.events.append(Failed(job, attempt, UNCHANGED, f"LaunchFailed: {error}", True))
             return
-        one = Attempt(job, attempt, placement, launch)
-        if waits:
-            one.waits = {
-                key for key, other in self._attempts.items()
-                if key[0] in waits and other.want >= Want.LEAVE and key != one.key
-            }  # fmt: skip
+        one = Attempt(job, attempt, placement, launch, knobs)
+        one.waits = {
+            key for key, other in self._attempts.items()
+            if key[0] in waits and other.want >= Want.LEAVE and key != one.key
+        }  # fmt: skip
         self._add(one)
         self._advance(one)
 
@@ -210,8 +213,8 @@ class Attempts:
         self._advance(one)
 
     def evict(self, node: int, why: str) -> None:
-        """The node will be gone soon: who is there saves and leaves, without its owner's order. It
-        is Released; Refused, for the reason `why`, if it had not started."""
+        """The node will be gone soon: attempts there save and leave, without their owner's order.
+        Each is Released; Refused, for the reason `why`, if it had not started."""
         for one in list(self._attempts.values()):
             if node in one.nodes and one.want < Want.LEAVE:
                 self.stop(one.key, Order.LEAVE, why)
@@ -239,7 +242,7 @@ class Attempts:
         if one is not None:
             self._order(one, Order.SUSPEND if suspended else Order.RESUME)
 
-    def share(self, key: tuple[int, int], knobs: Mapping[str, float | bool | str]) -> None:
+    def share(self, key: tuple[int, int], knobs: Knobs) -> None:
         """On what terms the attempt shares its devices from now on."""
         attempt = self._attempts.get(key)
         if attempt is not None:
@@ -258,9 +261,8 @@ class Attempts:
 
     def _say(self, one: Attempt, node: int) -> None:
         """Tell the agent what is wanted of a part that it has."""
-        suspended = one.want == Want.SUSPEND
-        wanted = News.END if one.ending else News.SUSPEND if suspended else News.RESUME
-        self._news(one, node, wanted)
+        wanted = News.SUSPEND if one.want == Want.SUSPEND else News.RESUME
+        self._news(one, node, News.END if one.ending else wanted)
 
     def _repeat(self, one: Attempt, node: int) -> None:
         self._say_terms(one, node)

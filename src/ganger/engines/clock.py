@@ -8,9 +8,9 @@ from ganger.core.units import SECOND
 
 
 class Clock:
-    """Microseconds since the Unix epoch as the wall clock said when this was made, or since `last`
-    if that is later (the time of the last batch of the owner's journal); monotonic from then on.
-    """
+    """Microseconds since the Unix epoch as the wall clock showed when this was made, or since
+    `last` if that is later (the time of the last batch of the owner's journal); monotonic from then
+    on."""
 
     def __init__(self, last: int = 0) -> None:
         self._offset = max(last, time.time_ns() // 1000) - time.monotonic_ns() // 1000

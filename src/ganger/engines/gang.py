@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from ganger.core.errors import BadInput
 from ganger.core.events import AnyEvent, Evaluated, Finished, Refused, Released
@@ -14,12 +14,14 @@ from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER
 from ganger.engines.account import Account
 from ganger.engines.agent.protocol import Exit, Part, Reported
-from ganger.engines.launch import Launch
+from ganger.engines.launch import SUPERVISOR_KILLED, Launch
 from ganger.engines.life import Course, Status, Turn, Want
 from ganger.sdk import PREEMPTED
 
 UNCHANGED: Final = float(NEVER)
 """As `kept`: the kernel leaves the job's work as it is."""
+Knobs: TypeAlias = Mapping[str, float | bool | str]
+NO_KNOBS: Final[Knobs] = {}
 
 
 class NodePart:
@@ -43,7 +45,9 @@ class NodePart:
 class Attempt:
     """One attempt of a job; `seats` by node, in order of rank."""
 
-    def __init__(self, job: int, attempt: int, placement: Placement, launch: Launch) -> None:
+    def __init__(
+        self, job: int, attempt: int, placement: Placement, launch: Launch, knobs: Knobs = NO_KNOBS
+    ) -> None:
         self.job, self.attempt, self.launch = job, attempt, launch
         self.hollow = launch.hollow or not placement
         """Whether it runs nothing itself: it holds what its job's children run on."""
@@ -61,7 +65,7 @@ class Attempt:
         self.evicted = ""
         """Why it was told to go though its owner did not say so."""
         self.account = Account(job, attempt)
-        self.knobs: Mapping[str, float | bool | str] = {}
+        self.knobs = knobs
         """What was turned of it: on what terms it shares its devices."""
         self.secret = secrets.token_hex(16)
         """What its parts know each other by."""
@@ -83,7 +87,7 @@ class Attempt:
 
     @property
     def failing(self) -> bool:
-        """Whether a part of it broke, so that the others were told to go."""
+        """Whether a part of it broke, so that the others were ordered to leave."""
         return self.course in (Course.BREAKING, Course.FAILING)
 
     @property
@@ -136,6 +140,7 @@ def parts_of(placement: Placement, per: str) -> dict[int, tuple[Part, ...]]:
                     len(nodes),
                     by_role[slot.role],
                     sizes[slot.role],
+                    slot.share,
                 )
             )
             rank += slot.workers
@@ -161,6 +166,7 @@ def _merged(parts: tuple[Part, ...]) -> Part:
         first.nodes,
         first.role_rank,
         first.role_size,
+        first.share,
     )
 
 
@@ -220,10 +226,14 @@ def judged(one: Attempt, end: Outcome, replaced: bool) -> Turn:
 
 def is_final(attempt: Attempt, end: Outcome, launch_of: Callable[[int], Launch]) -> bool:
     """Whether a job whose attempt failed is not tried again."""
-    if end.final or end.why.startswith("NodeFail"):
-        return end.final
+    if end.final:
+        return True
+    killed = end.why.endswith(SUPERVISOR_KILLED)
+    if end.why.startswith("NodeFail") and not killed:
+        return False
     try:
-        return launch_of(attempt.job).retries <= 0
+        launch = launch_of(attempt.job)
+        return launch.kills <= 0 if killed else launch.retries <= 0
     except BadInput:
         return True
 
@@ -277,14 +287,14 @@ class Hold(NamedTuple):
     placement: Placement
     reports: int = 0
     """How many reports of the attempt are journalled."""
-    knobs: Mapping[str, float | bool | str] = {}
+    knobs: Knobs = NO_KNOBS
     """What was turned of it."""
 
 
 def adopted(hold: Hold, launch: Launch) -> Attempt:
     """The attempt of which a restored kernel believes this."""
-    attempt = Attempt(hold.job, hold.attempt, hold.placement, launch)
-    attempt.reports, attempt.knobs = hold.reports, hold.knobs
+    attempt = Attempt(hold.job, hold.attempt, hold.placement, launch, hold.knobs)
+    attempt.reports = hold.reports
     for seat in attempt.seats.values():
         seat.unsure = True
     if hold.phase != Phase.STARTING:

@@ -11,6 +11,11 @@ from ganger.core.units import NEVER, SECOND
 
 MIB: Final = 1 << 20
 PER: Final = ("worker", "node", "job")
+KILLS: Final = 10
+"""So often in a row may the supervisor of a job be killed soon after a start: whoever does that
+without end (the job itself, or the kernel where the job takes all memory) keeps devices from
+others, and is no failure of a node."""
+SUPERVISOR_KILLED: Final = "the supervisor of the job was killed"
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,11 +31,12 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `limit`: running time after which an attempt is stopped and its job has failed. A preempted
     attempt has `grace` to save and leave, then gets SIGTERM, and SIGKILL `kill_after` later.
     `retries`: how many failed attempts are forgiven *from now on* (asked anew at each failure).
-    `step_micros`: time of one step at rate 1; 0: as first measured. `uid` and `gid`: who the job
-    runs as, -1 for the agent's own user. `warm`: modules to have imported before the start: the
-    command must then be `[python, script.py, ...]` or `[python, -m, module, ...]`. `script`: text
-    of a file that is made beside the attempt and executed, with `command` as its arguments.
-    `steps`: of a command that runs once, the other nodes start what its `srun` asks for.
+    `kills`: how many times more its supervisor may be killed soon after a start, likewise.
+    `step_micros`: time of one step at rate 1; 0: as first measured. `uid` and `gid`: the user and
+    group that the job runs as, -1 for the agent's own user. `warm`: modules to have imported before
+    the start: the command must then be `[python, script.py, ...]` or `[python, -m, module, ...]`.
+    `script`: text of a file that is made beside the attempt and executed, with `command` as its
+    arguments. `steps`: of a command that runs once, the other nodes start what its `srun` asks for.
     `hollow`: nothing is run: the attempt holds its devices for the children of its job. `metric`:
     the one that a trial is judged by, of those that it reports; empty: the first. `printed`: what
     the job prints of it is a report, too, until it reports by the SDK.
@@ -52,6 +58,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     grace: int = 30 * SECOND
     kill_after: int = 5 * SECOND
     retries: int = 0
+    kills: int = KILLS
     step_micros: float = 0.0
     uid: int = -1
     gid: int = -1

@@ -43,7 +43,7 @@ from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent.protocol import Hello, Progress, Read, Text
 from ganger.engines.attempts import Attempts
 from ganger.engines.clock import Clock
-from ganger.engines.gang import UNCHANGED, Hold, lost_output
+from ganger.engines.gang import NO_KNOBS, UNCHANGED, Hold, lost_output
 from ganger.engines.launch import Launch
 from ganger.engines.life import Order
 from ganger.engines.machines import AgentAt, Box, Fleet, Machines
@@ -166,15 +166,17 @@ class FleetEngine:
                 attempts.stop((action.job, action.attempt - 1), Order.LEAVE)
             elif isinstance(action, Suspend | Resume):
                 attempts.suspend((action.job, action.attempt), isinstance(action, Suspend))
+        tunes = [one for one in plan.actions if isinstance(one, Tune) and self._turns(one)]
+        knobs = {(tune.job, tune.attempt): tune.knobs for tune in tunes}
         for action in plan.actions:
-            if isinstance(action, Start):
-                attempts.start(action.job, action.attempt, action.placement, action.waits)
-            elif isinstance(action, Resize) and not attempts.was_done(action):
-                waits = (*action.waits, action.job)
-                attempts.start(action.job, action.attempt, action.placement, waits)
-        for action in plan.actions:  # of attempts that were started just now, too
-            if isinstance(action, Tune) and self._turns(action):
-                attempts.share((action.job, action.attempt), action.knobs)
+            if isinstance(action, Start | Resize):
+                if isinstance(action, Resize) and attempts.was_done(action):
+                    continue
+                key = action.job, action.attempt
+                waits = (*action.waits, action.job) if isinstance(action, Resize) else action.waits
+                attempts.start(*key, action.placement, waits, knobs.get(key, NO_KNOBS))
+        for tune in tunes:  # of attempts that were started just now, too
+            attempts.share((tune.job, tune.attempt), tune.knobs)
 
     def _turns(self, action: Tune) -> bool:
         """Whether the knobs are terms of sharing, and those can be kept here."""
@@ -227,11 +229,11 @@ class FleetEngine:
 
     @property
     def progress(self) -> Mapping[int, Progress]:
-        """The last report of each job that told its progress."""
+        """The last report of each job that reported its progress."""
         return self._attempts.progress
 
     def lost_output(self, job: int, attempt: int) -> str:
-        """What is missing of an attempt's output and why, while its end is told; else empty."""
+        """What is missing of an attempt's output and why, while its end is reported; else empty."""
         one = self._attempts.unforgotten.get((job, attempt))
         return lost_output(one) if one is not None else ""
 

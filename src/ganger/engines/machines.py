@@ -97,7 +97,7 @@ class Box:
 
 
 class Owner(Protocol):
-    """Who is told."""
+    """Hears what machines report."""
 
     def welcomed(self, box: Box) -> None:
         """An agent has connected; what it tells follows."""
@@ -366,7 +366,7 @@ class Machines(Connections[_Connection]):
     # ------------------------------------------------------------------ talking
 
     def send(self, box: Box, message: Message) -> None:
-        """Say it, if the box is connected; what it missed is said when it is back."""
+        """Send it, if the box is connected; what the box missed is sent when it is back."""
         one = self._connection(box)
         if one is None:
             return

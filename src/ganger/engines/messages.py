@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from ganger.core.spec import OnPreempt
 from ganger.engines.agent import protocol as wire
 from ganger.engines.gang import Attempt
@@ -37,8 +39,11 @@ class Messages:
 
     def prepare(self, one: Attempt, node: int) -> None:
         """Have a part made ready; the only part of an attempt goes at once."""
-        key, parts = self.key(one.key, node), one.seats[node].parts
-        self.tell(node, wire.Prepare(key, one.launch, parts, go=one.alone))
+        key, parts, terms = self.key(one.key, node), one.seats[node].parts, None
+        if one.knobs:
+            with suppress(ValueError):  # it is said when they are sent for themselves
+                terms = wire.Terms.of(key, one.knobs)
+        self.tell(node, wire.Prepare(key, one.launch, parts, go=one.alone, terms=terms))
 
     def go(self, one: Attempt, node: int) -> None:
         """Have a part started, with where its gang meets."""

@@ -1,8 +1,9 @@
-"""What an engine knows of the attempts that it was given: enough to say again what was not heard.
+"""What an engine knows of the attempts that it was given: enough to report again what was not
+heard.
 
 An owner that may have missed an event, or whose order may not have come through, says what it
-believes; `Standing.differences` is what it has to be told, and what has to be done, so that both
-know the same again. No clock, no I/O.
+believes; `Standing.differences` is what the owner has to hear, and what has to be done, so that
+both know the same again. No clock, no I/O.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class Reconciliation:
                 self._withheld[event.node] = event.gpus
 
     def differences(self, owner: Believed) -> tuple[list[AnyEvent], list[AnyAction]]:
-        """What the owner has to be told, and what it wants that was not ordered. Ends of which it
+        """What the owner has to hear, and what it wants that was not ordered. Ends of which it
         knows are forgotten."""
         holds = {(hold.job, hold.attempt): hold for hold in owner.holds}
         self._ends = {key: end for key, end in self._ends.items() if key in holds}

@@ -1,5 +1,5 @@
-"""Refused starts: told at once the first time, then later and later, so that whoever asks again and
-would be refused again does not spin."""
+"""Refused starts: reported at once the first time, then later and later, so that an owner that asks
+again and again does not spin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECONDS_MAX: Final = 60
 
 
 class Refusals:
-    """Those that are not told yet."""
+    """The refusals that are not reported yet."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[float, int, Refused]] = []
@@ -22,7 +22,7 @@ class Refusals:
 
     @property
     def due(self) -> float:
-        """When the next one is to be told (monotonic seconds)."""
+        """When the next one is to be reported (monotonic seconds)."""
         return self._waiting[0][0] if self._waiting else inf
 
     def add(self, job: int, attempt: int, why: str) -> None:
@@ -32,7 +32,7 @@ class Refusals:
         heappush(self._waiting, (time.monotonic() + wait, job, Refused(job, attempt, why)))
 
     def told(self) -> list[Refused]:
-        """Those that are due: they are told now."""
+        """Those that are due: they are reported now."""
         found, now = [], time.monotonic()
         while self.due <= now:
             found.append(heappop(self._waiting)[2])

@@ -72,8 +72,8 @@ def _paired(one: Group, two: Group, metric: str) -> list[tuple[float, float]]:
 
 
 def tied(one: Group, two: Group, metric: str) -> bool:
-    """Whether two groups cannot be told apart by a metric: over several seeds the 95 % interval of
-    the difference, seed by seed, holds 0; of one seed the figures are `ALIKE`."""
+    """Whether two groups cannot be distinguished by a metric: over several seeds the 95 % interval
+    of the difference, seed by seed, holds 0; of one seed the figures are `ALIKE`."""
     pairs = _paired(one, two, metric)
     if len(pairs) > 1 and not (same_each_time(one) and same_each_time(two)):
         gap = confidence(mine - other for mine, other in pairs)

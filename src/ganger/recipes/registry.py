@@ -220,6 +220,8 @@ PLANES: dict[str, dict[str, str]] = {
         "hermes": "ganger.recipes.tuning.hermes",
         "rubberband": "ganger.recipes.tuning.rubberband",
         "seer": "ganger.recipes.tuning.seer",
+        "fluid": "ganger.recipes.tuning.fluid",
+        "easeml": "ganger.recipes.tuning.easeml",
     },
     "requests": {
         **dict.fromkeys(

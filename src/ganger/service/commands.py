@@ -23,7 +23,7 @@ from ganger.core.units import WHOLE
 from ganger.engines.launch import Launch
 from ganger.service.durable.journal import NUMBERS_FROM, Journal, SetAside
 from ganger.service.errors import Bug
-from ganger.service.jobs.families import born, children_of, joined, next_child
+from ganger.service.jobs.families import born, children_of, joined, next_child, refuse_unpriced
 from ganger.service.jobs.job_facts import JobFacts, Prepared
 from ganger.service.jobs.limits import Group
 
@@ -101,7 +101,7 @@ class Ask(ABC):
 
 
 def answer(asks: Sequence[Ask], refused: Sequence[SetAside]) -> None:
-    """Answer those who asked; those whose events were set aside are told so."""
+    """Answer the users who asked, also that their events were set aside."""
     bad = {one.record: one for one in refused}
     for ask in asks:
         mine = [bad.get(msgspec.msgpack.encode(one)) for one in ask.events] if bad else []
@@ -136,6 +136,7 @@ class Submit(Ask):
                 submitted=turn.at,
                 array=str(array + 1) if array >= 0 else "",
             )
+            refuse_unpriced(spec, turn.kernel.nodes)
             if spec.parent:
                 facts = joined(spec, facts, turn, daemon.journal.facts(int(spec.parent) - 1))
             if facts.singleton:
@@ -219,8 +220,8 @@ _FITS = {
 
 
 class Order(Ask):
-    """Say something of jobs: a verb that `core.state.reducer` knows. Answers with the rows that it
-    was said of; jobs in a phase where it makes no sense are left out, unless all are."""
+    """Give an order about jobs: a verb that `core.state.reducer` knows. Answers with the rows that
+    it was given of; jobs in a phase where it makes no sense are left out, unless all are."""
 
     def __init__(self, rows: Sequence[int], values: dict[str, float]) -> None:
         super().__init__()
@@ -274,7 +275,7 @@ class Order(Ask):
 
 class Bear(Ask):
     """Answer a Spawn: accept the children that a policy asked for. What they run stands in their
-    facts, so that the journal is decided again without whoever chose it."""
+    facts, so that the journal is decided again without the searcher that chose it."""
 
     own = True
 

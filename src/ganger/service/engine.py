@@ -46,7 +46,7 @@ class LiveEngine(Protocol):
 
     def devices(self, job: int, attempt: int) -> Mapping[str, tuple[int, ...]]:
         """The indices of the GPUs that an attempt runs on, by node, where the machines chose them
-        and have said so; elsewhere it has those of the plan. Any thread."""
+        and have reported it; elsewhere it has those of the plan. Any thread."""
         ...
 
     def lost_output(self, job: int, attempt: int) -> str:

@@ -1,4 +1,4 @@
-"""Why something was not done, as it is told to who asked for it."""
+"""Why something was not done, in words for the user who asked for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Bug(GangerError):  # noqa: N818 - reads as a sentence
 
 
 def reason(error: Exception) -> Exception:
-    """What is told to who asked for something that could not be done."""
+    """The words for a user who asked for something that could not be done."""
     if isinstance(error, FullError):
         return FullDisk(f"nothing can be written: {error}")
     if not isinstance(error, GangerError):

@@ -1,5 +1,10 @@
 """What the daemon does for searches and services beside its kernel: it answers Spawn with children,
-and ends searches whose trials are all over."""
+and ends searches whose trials are all over.
+
+The next batch accepts the children, with their parent's command and the next configuration. What
+was asked for and not answered when a daemon was killed is found in its last plans. A search is a
+hollow attempt (`engines/gang.py`): it holds devices and runs nothing.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +109,7 @@ def policy_over(daemon: Daemon, parent: int) -> Policy:
 
 def unanswered(daemon: Daemon) -> list[Ask]:
     """Of a journal that was just read: what was asked for and is not there yet, and searches whose
-    end was not told."""
+    end was not reported."""
     jobs, found = daemon.kernel.jobs, list[Ask]()
     wanted = dict(daemon.kernel.settings.spawning)
     for plan in plans_backwards(daemon.journal) if wanted else ():

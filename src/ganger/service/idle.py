@@ -1,4 +1,5 @@
-"""Jobs that hold GPUs and do nothing with them: noticed, told, and if so wanted made to leave."""
+"""Jobs that hold GPUs and do nothing with them: noticed, reported, and if so wanted made to
+leave."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A job is idle when for `after` seconds its GPUs computed less than the part `gpu` of each
     look's moment; where GPUs are not measured, when its processes used fewer than `cores` cores.
 
-    Then: `warn` tells, `release` has it save and holds it until somebody releases it, `cancel` ends
-    it. A job that must not be preempted is not released, only told of.
+    Then: `warn` reports it, `release` has it save and holds it until a person releases it, `cancel`
+    ends it. A job that must not be preempted is not released, only reported.
     """
 
     action: Action = "warn"
@@ -62,7 +63,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Idleness:
-    """Looks at what agents told every few seconds."""
+    """Looks at what agents report every few seconds."""
 
     def __init__(self, daemon: Daemon, notifier: Notifier, every: float) -> None:
         self._daemon, self._notifier, self._every = daemon, notifier, every
@@ -117,7 +118,7 @@ class Idleness:
             self.look()
 
     def look(self) -> None:
-        """See who does nothing, count it, and act."""
+        """Find the jobs that do nothing, count for how long, and act."""
         daemon, rule = self._daemon, self.rule
         over: list[int] = []
         with daemon.lock:

@@ -285,7 +285,7 @@ def cluster_id(journal: Journal) -> str:
 
 
 def serve(settings: Settings) -> int:
-    """Serve until told to stop; the exit code. Raises BadInput, before anything is served."""
+    """Serve until ordered to stop; the exit code. Raises BadInput, before anything is served."""
     home = Home(Path(settings.home))
     home.take(shared=settings.shared)
     try:

@@ -44,8 +44,8 @@ class Windows:
         return self._since + self._every if serving else NEVER
 
     def ended(self, now: int, kernel: Kernel, progress: Mapping[int, Progress]) -> list[Served]:
-        """The window ends: an event if any replica told something new. A figure that none told is
-        not in it; the latencies are the worst replica's."""
+        """The window ends: an event if any replica reported something new. A figure that none
+        reported is not in it; the latencies are the worst replica's."""
         jobs, since, told = kernel.jobs, self._since, dict[int, dict[str, float]]()
         self._since = now
         serves = jobs.kind[: jobs.n] == Kind.SERVE

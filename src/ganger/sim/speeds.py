@@ -171,7 +171,8 @@ class Speeds:
 
     def neighbours(self, job: int) -> list[int]:
         """The other jobs that compute, or will, and whose speed may depend on its being there:
-        those on its nodes where models disturb each other, else those that share GPUs with it."""
+        those on its nodes where models disturb each other, else those that share GPUs with it. A
+        search computes nothing itself."""
         where = self._attempts.where.get(job, ())
         shared = bool(where) and (where[0].share > 0 or job in self._terms)
         if not (shared or self._physics.disturbing):
@@ -187,8 +188,8 @@ class Speeds:
                 for other in near
                 if any(mine.get(slot.node, 0) & slot.devices for slot in held[other])
             }
-        began = self._attempts.began
-        return sorted(other for other in near if began[other] < NEVER)
+        began, kind = self._attempts.began, self._attempts.declared.kind
+        return sorted(other for other in near if began[other] < NEVER and kind[other] != _TUNE)
 
     def _slowdown(self, job: int) -> float:
         """The factor by which those on its nodes make the job's steps longer."""

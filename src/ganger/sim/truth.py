@@ -244,8 +244,8 @@ class Noisy:
         return self._inner.profile(model)
 
     def interference(self, models: Sequence[str], gpu_type: str, gpus: int) -> NDArray[np.float64]:
-        """The inner answer times a factor for each, whatever the order of the others; who is alone
-        is never misjudged."""
+        """The inner answer times a factor for each, whatever the order of the others; a job that is
+        alone is never misjudged."""
         parts = self._inner.interference(models, gpu_type, gpus)
         if not self._speeds or len(models) < 2:
             return parts

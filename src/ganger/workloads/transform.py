@@ -59,8 +59,9 @@ PSEUDONYM_DIGITS = 10
 
 def anonymise(trace: Trace, salt: bytes) -> Trace:
     """The trace with pseudonyms for tenants, users, groups and arrays, and numbers for the names of
-    jobs. The same name and salt give the same pseudonym; whoever knows the salt can test a guess.
-    Models, GPU types, pools and labels stay, which profiles and clusters name, and all numbers."""
+    jobs. The same name and salt give the same pseudonym; a person who knows the salt can test a
+    guess. Models, GPU types, pools and labels stay, which profiles and clusters name, and all
+    numbers."""
     declared = copy(trace.declared)
     declared.names = None
     for kind in ("tenant", "user", "group", "array"):

@@ -8,6 +8,7 @@ import pytest
 
 from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec, GpuType, NodeSpec
+from ganger.core.state.jobs import Phase
 from ganger.sim.physics import Costs
 from ganger.workloads.experiment.document import Budget
 from lab.tuning.searches import Searched, experiment, searched, table
@@ -110,3 +111,29 @@ def test_money_without_prices_is_refused() -> None:
 def test_more_trials_at_once_than_the_cluster_has_gpus_for_are_refused() -> None:
     with pytest.raises(BadInput, match="5 trials at once need 5 GPUs, and the cluster has 4"):
         run(5, cluster=PRICED)
+
+
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [
+        ({"deadline": "5s"}, "the deadline"),
+        ({"budget": Budget(gpu_hours=14 / 3600)}, "the budget of GPU-hours"),
+        ({"budget": Budget(epochs=12)}, "the budget of epochs"),
+        ({"budget": Budget(money=0.2), "cluster": PRICED}, "the budget of money"),
+        ({"deadline": "1h", "budget": Budget(epochs=1000)}, ""),
+    ],
+)
+def test_a_run_says_which_limit_ended_it(limits: dict[str, Any], said: str) -> None:
+    assert run(**limits).run.metrics["ended_by"] == said
+
+
+def test_trials_that_are_set_aside_when_the_search_ends_have_finished_as_the_others() -> None:
+    """Of nine trials three went on when the deadline came, and six had been set aside."""
+    found = run(9, recipe="tune.asha(epochs=9,variant=promote)", deadline="2s")
+    jobs = found.kernel.jobs
+    assert set(jobs.phase[: jobs.n].tolist()) == {int(Phase.FINISHED)}
+
+
+def test_seer_without_a_plan_is_refused() -> None:
+    with pytest.raises(BadInput, match="not one trial comes as far as 4 rounds on one GPU"):
+        run(2, recipe="seer", deadline="8s", budget=Budget(gpu_hours=3.5 / 3600))

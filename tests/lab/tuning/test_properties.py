@@ -180,6 +180,8 @@ RECIPES = (
     "hermes",
     "rubberband(epoch=3s)",
     "seer(rounds=2,most_gpus=2)",
+    "fluid(tuner=stop,most_gpus=3,packed=1)",  # of trials that share, each has served
+    "easeml(patience=1)",
 )
 
 

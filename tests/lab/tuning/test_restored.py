@@ -30,6 +30,9 @@ RECIPES = (
     "hermes(epochs=9)",
     "rubberband(epochs=9,trials=9,eta=2)",
     "seer(trials=3,rounds=3)",
+    "fluid(epochs=9,tuner=promote)",
+    "fluid(epochs=9,dynamic=false)",
+    "easeml(epochs=9,trials=40)",
 )
 SPACE = {"x": {"low": 0.0, "high": 1.0}}
 
@@ -77,7 +80,8 @@ def test_a_restored_search_goes_on_to_the_same_plans(
     run_experiment(search, formula, recipe, 1, Place(own_cluster(search)), journal=steps.begin)
     assert steps.snapshot, "the run has more steps than that"
     kept = msgspec.msgpack.decode(steps.snapshot, type=Snapshot)
-    kernel = restore(kept, steps.kernel.nodes, steps.kernel.policy, seed=1)
+    then = steps.kernel
+    kernel = restore(kept, then.nodes, then.policy, oracle=then.oracle, seed=1)
     plans = [encoded(kernel.step(batch)) for batch in steps.batches[at:]]
     assert plans == steps.plans[at:]
     assert len(plans) > 5

@@ -133,6 +133,10 @@ def profile(
         sizes=dict(_size(each) for each in sizes),
         progress=lambda text: click.echo(text, err=True),
     )
+    folder = Path(output).resolve().parent if output != "-" else Path.cwd()
+    for path, model in zip(map(Path, models), found.document.models, strict=True):
+        if path.resolve().is_relative_to(folder):
+            model.onnx = path.resolve().relative_to(folder).as_posix()
     write_models(found.document, Path(output))
     for note in found.notes:
         click.echo(f"note: {note}", err=True)

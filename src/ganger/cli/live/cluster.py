@@ -46,12 +46,13 @@ def _node_table(found: list[NodeAnswer]) -> str:
             str(node.gpus_withheld) if node.gpus_withheld else "-",
             f"{node.cpus:g}",
             str(node.memory),
+            node.sharing.partition(":")[0] or "-",
             ",".join(map(str, node.jobs)),
         )
         for node in found
     ]
-    titles = ("NODE", "STATE", "TYPE", "GPUS", "FREE", "OTHERS", "CPUS", "MEMORY", "JOBS")
-    return table(titles, rows, shrink=(8, 0))
+    titles = "NODE", "STATE", "TYPE", "GPUS", "FREE", "OTHERS", "CPUS", "MEMORY", "SHARING", "JOBS"
+    return table(titles, rows, shrink=(9, 0))
 
 
 def say_of_nodes(names: tuple[str, ...], verb: str, as_json: bool) -> None:

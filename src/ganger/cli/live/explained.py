@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from ganger.cli import completion
-from ganger.cli.text import clock, folded, moment, print_json
-from ganger.client.answers import Explanation
+from ganger.cli.text import clock, folded, moment, print_json, table
+from ganger.client.answers import CompanyAnswer, Explanation
 from ganger.client.connection import Client
 from ganger.client.shown import shown
 from ganger.client.why import sentence
@@ -92,6 +92,26 @@ def _of_a_journal(log: Path, job: str, at: str | None) -> Explanation:
         journal.close()
 
 
+def _company_table(company: list[CompanyAnswer]) -> str:
+    """The jobs on the same GPUs, the one that was asked for first."""
+
+    def part(value: float | None) -> str:
+        return "-" if value is None else f"{value:.1%}"
+
+    rows = [
+        (
+            shown(one.label),
+            shown(one.model) or "-",
+            one.standing or "-",
+            part(one.rate),
+            part(one.speed),
+            part(one.believed),
+        )
+        for one in company
+    ]
+    return table(("JOB", "MODEL", "CLASS", "RATE", "MEASURED", "BELIEVED"), rows, shrink=(1, 0))
+
+
 def say_why(found: Explanation, when: Callable[[float], str] = moment) -> None:
     """Print an explanation for people. `when` writes a time."""
     reason = f" ({shown(found.reason)})" if found.reason else ""
@@ -100,6 +120,8 @@ def say_why(found: Explanation, when: Callable[[float], str] = moment) -> None:
     why = sentence(found, when)
     for line in ([f"It {why}."] if why else []) + found.lines:
         click.echo(folded(shown(line)))
+    if found.company:
+        click.echo(_company_table(found.company))
     if found.expected_start is not None:
         low, high = moment(found.expected_start_low), moment(found.expected_start_high)
         click.echo(folded(f"Expected start: {moment(found.expected_start)} ({low} to {high})."))

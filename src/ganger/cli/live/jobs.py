@@ -271,6 +271,7 @@ def _spoken(job: JobDetail) -> str:
         ("Preempted", f"{times(stops)}; then: {job.on_preempt}"),
         ("Exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("Progress", ", ".join(f"{key} {value:g}" for key, value in job.progress.items())),
+        ("Rate", _rate(job)),
     ]
     text = [f"{title + ':':13} {shown(value)}" for title, value in lines if value]
     text += _children(job)
@@ -280,6 +281,14 @@ def _spoken(job: JobDetail) -> str:
         how += f"; {one.note}" if one.note else ""
         text.append(f"  attempt {one.attempt}: {span} on {' '.join(one.devices)}: {shown(how)}")
     return "\n".join(text)
+
+
+def _rate(job: JobDetail) -> str:
+    """Of a job that its agent holds: how much, and what is left of its speed."""
+    if job.rate is None or job.rate >= 1.0:
+        return ""
+    speed = f", at {job.speed:.1%} of its speed alone" if job.speed is not None else ""
+    return f"computes for {job.rate:.0%} of the time{speed}"
 
 
 def _counted(children: dict[str, int]) -> str:

@@ -37,9 +37,18 @@ class _Default(Suggesting):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does it."""
-        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+        known = (*self.commands, *ctx.help_option_names)
+        if args and args[0] not in known and not _mistyped(args):
             args = ["run", *args]
         return super().parse_args(ctx, args)
+
+
+def _mistyped(args: list[str]) -> bool:
+    """Whether the first word can only be meant as a command: it is no option and no file, and what
+    a search by its options needs is not there."""
+    word = args[0]
+    said = any(each == "--" or each.startswith("--metric") for each in args)
+    return not (said or word.startswith("-") or Path(word).suffix or "/" in word)
 
 
 @click.group(
@@ -67,17 +76,31 @@ def tune() -> None:
 @click.option("--recipe", default="", shell_complete=completion.inner_recipes,
     help="The recipe over the trials. Default: tune.asha.")  # fmt: skip
 @click.option("--searcher", default="", help="random (default), quasi-random, grid or points.")
-@click.option("--trials", type=int, help="The most trials. Default: as the recipe says.")
-@click.option("--epochs", type=float, help="The most steps or epochs that a trial reports.")
-@click.option("--parallel", type=int, help="Trials at once. Default: 4, or as many as fit.")
-@click.option("--gpus", type=int, help="GPUs of each trial. Default: 1.")
+@click.option(
+    "--trials", type=click.IntRange(1, 10_000), help="The most trials. Default: as the recipe says."
+)
+@click.option(
+    "--epochs",
+    type=click.FloatRange(0, 1e12, min_open=True),
+    help="The most steps or epochs that a trial reports.",
+)
+@click.option(
+    "--parallel",
+    type=click.IntRange(1, 10_000),
+    help="Trials at once. Default: 4, or as many as fit.",
+)
+@click.option("--gpus", type=click.IntRange(1, 4096), help="GPUs of each trial. Default: 1.")
 @click.option("--deadline", default="", metavar="TIME", help="All trials end by then, like 1h.")
 @click.option("--budget", default="", metavar="NAME=AMOUNT,...",
     help="What all trials together may take: epochs, gpu_hours, money.")  # fmt: skip
-@click.option("--seed", type=int, help="Seed of the configurations. Default: 0.")
+@click.option(
+    "--seed", type=click.IntRange(0, (1 << 32) - 1), help="Seed of the configurations. Default: 0."
+)
 @click.option("--name", default="", help="A name for the search.")
 @click.option("--tenant", default="", help="The tenant that it counts for.")
-@click.option("--retries", type=int, default=0, help="Failures that each trial is forgiven.")
+@click.option(
+    "--retries", type=click.IntRange(0), default=0, help="Failures that each trial is forgiven."
+)
 @click.option("--env", "-E", multiple=True, metavar="NAME[=VALUE]", help="Set a variable.")
 @click.option("--detach", "-d", is_flag=True, help="Return once the search is submitted.")
 @click.option("--dry-run", is_flag=True, help="Print the request, submit nothing.")
@@ -254,6 +277,8 @@ def _summary(search: JobDetail) -> str:
         f"search {search.job} {shown(search.name)}: {search.state.lower()},"
         f" ran {clock(search.ran)}; trials: {counts or 'none yet'}"
     ]
+    if search.family is not None and search.family.ended_by:
+        lines.append(f"ended by {search.family.ended_by}")
     child, metric = _best(search), search.family.metric if search.family is not None else ""
     if child is not None:
         lines.append(f"best: {shown(_spoken(child))}")

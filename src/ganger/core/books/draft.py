@@ -333,6 +333,8 @@ class Draft:
             return _NOTHING
         if self.made is plan:
             freed = self.freed
+            if self._stops:
+                self._forget_what_was_only_drawn()
         else:
             self.rollback()
             freed = self._book_anew(plan)
@@ -363,6 +365,22 @@ class Draft:
                 raise InvariantError(f"{action} on a job whose compute is taken")
         plan.actions = left + plan.actions
         return freed
+
+    def _forget_what_was_only_drawn(self) -> None:
+        """Nobody has to let go of a place that it had in this draft only, or that it keeps."""
+        left: dict[int, list[Placement]] = {}
+        books: dict[int, Ledger] = {}
+        for job, placement, gave, why, ledger in self.steps:
+            if placement is None and gave is not None:
+                left.setdefault(job, []).append(gave)
+                books[job] = ledger
+            elif placement is not None and why == _RESTORED:
+                left[job].remove(placement)
+        for job, places in left.items():
+            if job in self.freed:
+                places.remove(self.freed[job])
+            for place in places:
+                books[job].gone(job, place)
 
     def sleeps(self, job: int) -> bool:
         """Whether the job holds memory only at this point of the draft."""

@@ -1,4 +1,4 @@
-"""What each job holds: the books over what is free.
+"""What each job holds: the books over what is free. A policy may only read them (`view.ledger`).
 
 Every change can be undone: `mark()`, then `rollback(mark)`.
 """

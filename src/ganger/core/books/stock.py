@@ -3,6 +3,8 @@
 Nodes of one GPU type in one pool form a *cell*. A cell keeps, for every number k, the set of its
 nodes with exactly k wholly free GPUs as one Python integer used as a bit set, and, once a search
 needs more than GPUs, what is free on its nodes as columns (`Columns`).
+
+Best, worst and first fit of whole GPUs therefore cost the same on ten nodes and on ten thousand.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ class Wait(Struct, frozen=True, gc=False):
 
 
 class Stay(Struct, frozen=True, gc=False):
-    """In answer to an end: it is no reason to ask, for no lane that is idle now has anything to do.
-    An earlier Wait still holds."""
+    """The answer to an end after which the router need not be asked, since no lane that is idle now
+    has anything to do. An earlier Wait still holds."""
 
 
 Do: TypeAlias = Batch | Load | Evict | Cancel | Interrupt | Retire | Wait | Stay

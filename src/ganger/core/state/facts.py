@@ -1,5 +1,10 @@
 """What jobs and services reported, kept so that a policy that was not asked misses nothing; and
-what policies have set for them."""
+what policies have set for them.
+
+`view.trials` has the reports, `view.services` the last windows. With `AskAt` a policy is asked only
+when a trial reaches an epoch. What policies set with `Tune` and `Route` stands in `view.knobs` and
+`view.routes`, and in the snapshot.
+"""
 
 from __future__ import annotations
 

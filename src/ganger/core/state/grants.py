@@ -1,4 +1,10 @@
-"""Which jobs compete for which books: the cluster's, or what one parent holds, its *grant*."""
+"""Which jobs compete for which books: the cluster's, or what one parent holds, its *grant*.
+
+A grant carries devices or parts of them, and as many CPUs and as much memory as the job states. It
+may change while children run: a larger one restarts none, a smaller one stops the children that do
+not fit. A parent that stops or fails takes all its children along, and jobs that get their GPUs
+wait for them. `parent` says whose child a job is, `within` in whose grant it is placed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What events mean: a handler for each, which asks for the changes of `transitions`."""
+"""What events mean: a handler for each, which asks for the changes of `transitions`.
+
+A command of people means changes, too. Commands that concern devices become actions of the same
+step, before those of the policy.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 A snapshot is only a cache of the log: a kernel restored from one goes on to the same plans as the
 kernel that it was taken of.
+
+It holds what `State.standing` says. A test shows for every recipe that a restored kernel decides
+the same.
 """
 
 from __future__ import annotations

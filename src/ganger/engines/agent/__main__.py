@@ -11,13 +11,15 @@ from math import inf
 from pathlib import Path
 
 from ganger.core.errors import GangerError
+from ganger.engines.agent.attempt.launch import Home
 from ganger.engines.agent.meter import EVERY_SECONDS, Meter, by_nvml
 from ganger.engines.agent.server import Agent
+from ganger.engines.agent.sharing import Mps, Sharing
 from ganger.engines.gpus import core_sets, find_nodes
 
 
 def main() -> int:
-    """Read the arguments, serve until told to stop; the exit code."""
+    """Read the arguments, serve until ordered to stop; the exit code."""
     parser = argparse.ArgumentParser(prog="ganger-agent", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="its folder; made if missing")
     parser.add_argument("--name", default=socket.gethostname(), help="its name in the cluster")
@@ -54,6 +56,7 @@ def main() -> int:
             parser.error("--core-sets needs --gpus")
         nodes = find_nodes(given.gpus, given.name)
         cores = core_sets(sum(node.gpus for node in nodes)) if given.core_sets else ()
+        mps = None if given.gpus else Mps(Home(given.home.resolve()).mps)
         agent = Agent(
             given.home,
             given.name,
@@ -64,7 +67,7 @@ def main() -> int:
             fence_seconds=given.fence,
             cgroups=not given.no_cgroups,
             meter=Meter(None if given.gpus else by_nvml(), given.meter, cores),
-            core_sets=cores,
+            sharing=Sharing(nodes, cores, mps),
         )
     except (GangerError, OSError) as error:
         print(f"ganger-agent: {error}", file=sys.stderr)

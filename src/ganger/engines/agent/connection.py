@@ -14,7 +14,7 @@ from ganger.engines.agent.wire import GoneError, Link
 
 
 class Connection:
-    """One connection, and when something was last heard and said (monotonic seconds)."""
+    """One connection, and when something was last heard and sent (monotonic seconds)."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
@@ -36,8 +36,8 @@ P = TypeVar("P", bound=Connection)
 
 
 class Connections(ABC, Generic[P]):
-    """The connections of one process, watched by its selector. What is said, and what ends with a
-    connection, is for those who inherit."""
+    """The connections of one process, watched by its selector. What is sent, and what ends with a
+    connection, is for subclasses."""
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._selector = selector

@@ -1,4 +1,4 @@
-"""Start an agent that outlives whoever starts it."""
+"""Start an agent that outlives the process that starts it."""
 
 from __future__ import annotations
 

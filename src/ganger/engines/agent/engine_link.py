@@ -1,4 +1,5 @@
-"""The agent's side of the connection to its engine: who may speak, and what waits to be said."""
+"""The agent's side of the connection to its engine: which engines may speak, and what waits to be
+sent."""
 
 from __future__ import annotations
 
@@ -31,6 +32,7 @@ from ganger.engines.agent.protocol import (
     proof,
     proves,
 )
+from ganger.engines.agent.sharing import Sharing
 from ganger.engines.agent.wire import UNPROVED_BYTES_MAX, GoneError, Link
 
 log = logging.getLogger("ganger.agent")
@@ -45,9 +47,10 @@ class Host(Protocol):
     nodes: tuple[NodeSpec, ...]
     boot: str
     containment: Containment
+    sharing: Sharing
 
     def states(self) -> list[Message]:
-        """All that the engine must be told at first."""
+        """All that the engine must get at first."""
         ...
 
     def obey(self, order: Message) -> None:
@@ -185,6 +188,7 @@ class EngineLink(Connections[_Engine]):
                 host.containment.warnings,
                 engine.nonce,
                 given,
+                sharing=host.sharing.said,
             ),
         )
 
@@ -235,7 +239,8 @@ class EngineLink(Connections[_Engine]):
         return True
 
     def tend(self) -> None:
-        """Dial who is to be dialled, speak up where it was silent, drop who is."""
+        """Dial the engines that are due, send a Ping where the agent was silent, drop engines that
+        are silent."""
         now = time.monotonic()
         for address, at in self._dial_at.items():
             if now >= at:

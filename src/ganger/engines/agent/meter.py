@@ -83,7 +83,8 @@ class Meter:
             self.due = time.monotonic()
 
     def look(self, parts: Iterable[Running]) -> list[Used]:
-        """What each part used since the last look; a part that is new is told the next time."""
+        """What each part used since the last look; a new part is in the answer from the next look
+        on."""
         now = time.monotonic()
         self.due = now + self._every
         gpus = self._utilisation() if self._utilisation is not None else []

@@ -14,7 +14,9 @@ from collections.abc import Iterable
 from math import inf
 from typing import Final
 
-from ganger.engines.agent.protocol import Key, Rate, Terms
+from msgspec import structs
+
+from ganger.engines.agent.protocol import Key, Rate, Terms, Used
 from ganger.estimate.sharing.rates import ARRIVAL_RATE, Launches, Tenant, divide
 
 LEAST: Final = 0.01
@@ -42,8 +44,9 @@ is held for good."""
 class Guest:
     """A part that runs, with its devices by their numbers on this machine."""
 
-    def __init__(self, devices: Iterable[int], now: float) -> None:
-        self.devices = frozenset(devices)
+    def __init__(self, devices: Iterable[int], now: float, threads: float = 1.0) -> None:
+        self.devices, self.threads = frozenset(devices), threads
+        """And the part of the devices' threads that it is bound to anyway."""
         self.terms: Terms | None = None
         self.suspended = False
         self.rate = 1.0
@@ -53,6 +56,10 @@ class Guest:
         self.known: tuple[float, bool] | None = (1.0, False)
         """The rate that its supervisor knows, and whether it holds the job; None: nobody knows."""
         self.launches = Launches(LEAST)
+        self.used: Used | None = None
+        """What it used at the last look."""
+        self.beside = False
+        """Whether there was a guaranteed one on its devices at the last look."""
         self.more = _MORE
         self.due = -inf
         """When an opportunistic one's rate may change next."""
@@ -75,9 +82,17 @@ class Pacing:
         self.due = inf
         """When to `look` next (monotonic seconds)."""
 
-    def add(self, key: Key, devices: Iterable[int], terms: Terms | None, now: float) -> None:
-        """A part runs. Its supervisor may have forgotten its rate."""
-        guest = self._guests.setdefault(key, Guest(devices, now))
+    def add(
+        self,
+        key: Key,
+        devices: Iterable[int],
+        terms: Terms | None,
+        now: float,
+        threads: float = 1.0,
+    ) -> None:
+        """A part runs. Its supervisor may have forgotten its rate. `threads`: the part of the
+        devices' threads to which it is bound anyway, in all of the time."""
+        guest = self._guests.setdefault(key, Guest(devices, now, threads))
         guest.known = None
         if terms is not None:
             self.give(terms, now)
@@ -112,6 +127,20 @@ class Pacing:
         if guest is not None and micros > 0.0:
             guest.micros = micros
 
+    def said_with(self, used: Used) -> Used:
+        """What a part used, with its rate and its speed as they are now."""
+        guest = self._guests.get(used.key)
+        if guest is None:
+            return used
+        guest.used = used
+        speed = guest.alone / guest.micros if guest.alone and guest.micros else 0.0
+        return structs.replace(used, rate=round(guest.rate, 4), speed=round(speed, 4))
+
+    def news(self, key: Key) -> list[Used]:
+        """Of a part whose rate has changed, what it used at the last look, with that."""
+        used = self._guests[key].used
+        return [] if used is None else [self.said_with(used)]
+
     def _hurry(self, now: float) -> None:
         if any(guest.terms is not None for guest in self._guests.values()):
             self.due = now
@@ -126,7 +155,8 @@ class Pacing:
         loose = [guest for guest in here if guest.loose]
         for guest in here:
             if guest.terms is not None and not guest.loose:
-                guest.rate = 1.0 if guest.terms.request >= 1.0 else _divided(guest, here)
+                part = 1.0 if guest.terms.request >= 1.0 else _divided(guest, here)
+                guest.rate = min(part / guest.threads, 1.0)
                 guest.held = guest.rate < 1.0  # nothing tells whether it keeps to its limit
         for guest in loose:
             firm = [other for other in here if not other.loose and other.devices & guest.devices]
@@ -167,6 +197,9 @@ class Pacing:
         """The next rate of an opportunistic part beside these guaranteed ones."""
         terms = guest.terms
         assert terms is not None, "it has none to steer by"
+        if firm and not guest.beside and guest.rate >= 1.0 and guest.micros:
+            guest.alone = guest.micros  # so far it had the devices for itself
+        guest.beside = bool(firm)
         guest.held = guest.strikes >= _STRIKES or (bool(firm) and guest.rate <= LEAST)
         if not firm:
             guest.launches = guest.launches._replace(slow=True).after(0.0)

@@ -36,7 +36,7 @@ class Part:
         self.kept = Kept(folder.reports)
 
     def reported(self) -> Iterator[Message]:
-        """What it reported that was not told yet."""
+        """What it reported and was not passed on yet."""
         return (Reported(self.key, number, reports) for number, reports in self.kept.new())
 
     def state(self) -> list[Message]:

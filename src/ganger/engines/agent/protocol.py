@@ -12,15 +12,14 @@ number: every message about an attempt states what should be, or what is, and ma
    `Ready`. From now on either side sends what changes. The engine repeats what the agent has not
    got: after a lost connection both know again what the other does.
 3. `Exited` is kept on the agent's disk and repeated at each connection until `Forget`.
-4. Over TCP both send `Ping` at times; who hears nothing for long closes the connection.
+4. Over TCP both send `Ping` at times; a side that hears nothing for long closes the connection.
 
 **Versions.** Agents outlive engines, so the two may be of different age. Each names the newest
-version that it speaks; both then speak the lower one, and who does not go back so far (`OLDEST`)
-says `Denied`. A new kind of message, or a field that changes what a message asks for, makes a new
-version and is not sent to who speaks an older one; a field that may be ignored needs a default and
-no version. Version 2 added `Read`, `Text`, `Leaving` and `Launch.script`; version 3 `Launch.steps`;
-version 4 `Reported`; version 5
-`Terms`.
+version that it speaks; both then speak the lower one, and a side that does not go back so far
+(`OLDEST`) says `Denied`. A new kind of message, or a field that changes what a message asks for,
+makes a new version and is not sent to a side that speaks an older one; a field that may be ignored
+needs a default and no version. Version 2 added `Read`, `Text`, `Leaving` and `Launch.script`;
+version 3 `Launch.steps`; version 4 `Reported`; version 5 `Terms`.
 """
 
 from __future__ import annotations
@@ -80,7 +79,8 @@ class Hello(Message, frozen=True):
     """The agent: its name, the nodes it offers (GPUs, CPUs, memory), and what it cannot do.
 
     `boot` tells one boot of the machine from another; `containment` is `v2`, `hybrid`, `v1` or
-    `none`; `warnings` are for people.
+    `none`; `warnings` are for people. `sharing`: how jobs share a device there, `MPS`, `time
+    slices: ` and why not by MPS, `core sets`, or nothing.
     """
 
     name: str
@@ -91,6 +91,7 @@ class Hello(Message, frozen=True):
     nonce: bytes = b""
     proof: bytes = b""
     version: int = VERSION
+    sharing: str = ""
 
 
 class Welcome(Message, frozen=True):
@@ -110,7 +111,7 @@ class Denied(Message, frozen=True):
 
 
 class Ready(Message, frozen=True):
-    """The agent has told all that it had before this connection."""
+    """The agent has sent all that it had before this connection."""
 
 
 # ---------------------------------------------------------------------- engine to agent
@@ -120,7 +121,9 @@ class Part(msgspec.Struct, frozen=True):
     """What one node runs of a gang.
 
     `devices` are numbers of the seat's GPUs; the part's workers have the ranks from `first_rank`
-    on, of `world_size`; `node_rank` of `nodes`; `role_rank` is the first worker's rank in its role.
+    on, of `world_size`; `node_rank` of `nodes`; `role_rank` is the first worker's rank in its role;
+    `share`: the thousandths of each device that it takes where the recipe lets jobs share devices,
+    0: what its role needs.
     """
 
     devices: tuple[int, ...] = ()
@@ -132,18 +135,21 @@ class Part(msgspec.Struct, frozen=True):
     nodes: int = 1
     role_rank: int = 0
     role_size: int = 1
+    share: int = 0
 
 
 class Prepare(Message, frozen=True):
     """Make the attempt's folder and be able to start it. Answered by `Prepared` or `Refused`.
 
     With `go` it is started at once: the gang has this part only. The parts of one node come in
-    `parts`, one per role."""
+    `parts`, one per role. `terms`: those on which it will share its devices, where they are known.
+    """
 
     key: Key
     launch: Launch
     parts: tuple[Part, ...]
     go: bool = False
+    terms: Terms | None = None
 
 
 class Go(Message, frozen=True):
@@ -304,7 +310,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
 
 class Reported(Message, frozen=True):
     """What a trial reported: its report `number`, counted from 1 in its attempt, and those that
-    follow. Each is told at least once, in order, before the attempt has `Exited`; all are told
+    follow. Each is sent at least once, in order, before the attempt has `Exited`; all are sent
     again at each connection. From a supervisor, without any: there are new ones."""
 
     key: Key
@@ -314,28 +320,34 @@ class Reported(Message, frozen=True):
 
 class Leaving(Message, frozen=True):
     """The agent's machine will soon be gone, because `why`: what runs there is to save and leave,
-    and nothing new starts there. Told at once, and first of all at each connection."""
+    and nothing new starts there. Sent at once, and first of all at each connection."""
 
     why: str
 
 
 class Used(Message, frozen=True):
     """How busy the part was since the agent last looked: of its GPUs the busiest one's share of
-    the time (-1: not measured), and cores. Told every few seconds, and not kept."""
+    the time (-1: not measured), and cores. Sent every few seconds, and not kept.
+
+    `rate`: for which part of the time it may compute now; `speed`: of its speed alone, as its own
+    steps measured both (0: not known)."""
 
     key: Key
     gpu: float
     cores: float
+    rate: float = 1.0
+    speed: float = 0.0
 
 
 class Exit(msgspec.Struct, frozen=True):
     """How a part ended.
 
-    `code`: the exit code of the first worker that failed, -N for signal N, 0 if none did; `why`:
-    "" or TimeLimit, OutOfMemory, NodeFail (the record was lost), LaunchFailed; `asked`: it had been
-    told to leave; `heard`: it could have noticed (a signal was delivered, or it speaks to Ganger).
-    `output_dropped`: bytes of its output that were not kept; `output_why`: the error of the disk
-    that they could not be written to, empty if they went beyond the launch's `output_limit`.
+    `code`: the exit code of the first worker that failed, -N for signal N, 0 if none did; `why`: ""
+    or TimeLimit, OutOfMemory, NodeFail (the record was lost), LaunchFailed; `asked`: it had been
+    ordered to leave; `heard`: it could have noticed (a signal was delivered, or it speaks to
+    Ganger). `output_dropped`: bytes of its output that were not kept; `output_why`: the error of
+    the disk that they could not be written to, empty if they went beyond the launch's
+    `output_limit`.
     """
 
     code: int = 0
@@ -413,7 +425,7 @@ SINCE: Final[dict[type[Message], int]] = {
 
 
 def spoken(theirs: int) -> int:
-    """The version to speak with who speaks up to version `theirs`. Raises BadInput."""
+    """The version to speak with a side that speaks up to version `theirs`. Raises BadInput."""
     if theirs < OLDEST:
         raise BadInput(
             f"it speaks version {theirs}, this side {OLDEST} to {VERSION}", mend="update it"
@@ -422,7 +434,7 @@ def spoken(theirs: int) -> int:
 
 
 def proof(token: str, who: str, first: bytes, second: bytes) -> bytes:
-    """That `who` (`agent` or `engine`) knows the token, for these two nonces."""
+    """The proof that the side (`agent` or `engine`) knows the token, for these two nonces."""
     return hmac.digest(token.encode(), who.encode() + b"\0" + first + second, "sha256")
 
 

@@ -1,7 +1,7 @@
 """The rights of one thread: what root does on a user's behalf it does with theirs.
 
 Linux keeps users per thread, and the C library keeps all threads' alike: so the system calls are
-made here themselves. The thread's effective user becomes the other one, by whom the kernel judges
+made here themselves. The thread's effective user becomes the other one, by which the kernel judges
 files, and also its own switches below /proc/sys, disk quotas and what may be seen of processes
 (setfsuid(2) would do for the first alone). The thread's real and saved user stay root, so that the
 user can neither signal nor trace it, and it can turn back.

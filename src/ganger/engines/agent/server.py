@@ -7,9 +7,8 @@ import logging
 import os
 import selectors
 import signal
-import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -50,8 +49,10 @@ from ganger.engines.agent.protocol import (
     Text,
 )
 from ganger.engines.agent.reading import read_piece
+from ganger.engines.agent.sharing import Sharing
 from ganger.engines.agent.wire import GoneError, Link
-from ganger.engines.launch import Launch
+from ganger.engines.launch import SUPERVISOR_KILLED, Launch
+from ganger.sdk.steps import free_port
 
 log = logging.getLogger("ganger.agent")
 _STRAY_SECONDS: Final = 1.0
@@ -64,7 +65,7 @@ _ALONE_SECONDS: Final = 3.0
 class Agent:
     """Owns one machine's jobs. `nodes` are its seats, in order; `joins` engines to dial. When none
     of those was heard for `fence_seconds`, all jobs are killed. Without `cgroups` jobs are held by
-    their process tree. `core_sets`: by GPU of the machine, the cores that stand for it."""
+    their process tree."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class Agent:
         fence_seconds: float = inf,
         cgroups: bool = True,
         meter: Meter | None = None,
-        core_sets: Sequence[frozenset[int]] = (),
+        sharing: Sharing | None = None,
     ) -> None:
         self.home = Home(home.resolve())
         self._umask = os.umask(0o077)
@@ -89,7 +90,7 @@ class Agent:
             self.containment = Containment.find(f"ganger-{os.stat(self.home.path).st_ino}")
         self.boot = processes.boot()
         self.name, self.nodes = name, nodes
-        self._before = [sum(node.gpus for node in nodes[:seat]) for seat in range(len(nodes))]
+        self.sharing = sharing or Sharing(nodes)
         self._parts: dict[Key, Part] = {}
         self._supervisors: set[int] = set()
         self._removers: set[int] = set()
@@ -104,7 +105,6 @@ class Agent:
         self._leave_at = inf
         """When what still runs is asked to leave without any engine."""
         self._meter = meter or Meter(None)
-        self._core_sets = core_sets
         self._pacing = Pacing()
         self._peer = EngineLink(self, self._selector, joins, token, silence_seconds, fence_seconds)
 
@@ -138,7 +138,7 @@ class Agent:
             ]:
                 self._look(part)
             if self._meter.due <= time.monotonic():
-                self._tell(*self._meter.look(self._running()))
+                self._tell(*map(self._pacing.said_with, self._meter.look(self._running())))
             self._pace()
             self._leave()
             self._peer.tend()
@@ -147,6 +147,8 @@ class Agent:
                 self._stop_all(checkpoint=False)
         self._peer.close()
         self.containment.remove()
+        if all(part.exit is not None or not part.taken for part in self._parts.values()):
+            self.sharing.close()
 
     def _warn(self, *_: Any) -> None:
         self._warned = True
@@ -177,16 +179,12 @@ class Agent:
             pids = Group(record.groups).pids() if record.groups else set(part.launched.pids)
             if not record.groups:
                 pids |= {one for pid in list(pids) for one in processes.descendants(pid)}
-            yield Running(part.key, pids, self._devices(part))
-
-    def _devices(self, part: Part) -> list[int]:
-        """Its GPUs by their numbers on this machine."""
-        before = self._before[part.key.seat]
-        return [before + i for one in part.prepare.parts for i in one.devices]
+            yield Running(part.key, pids, self.sharing.devices(part.key, part.prepare.parts))
 
     def _pace(self) -> None:
         """Tell supervisors for which part of the time their jobs compute, where that changed."""
         for rate in self._pacing.look_if_due(time.monotonic()):
+            self._tell(*self._pacing.news(rate.key))
             launched = self._parts[rate.key].launched
             if launched is not None and launched.paces:
                 self._pass_on(rate)
@@ -199,6 +197,7 @@ class Agent:
             self._supervisors.discard(pid)
             self._removers.discard(pid)
             self._warmth.ended(pid)
+            self.sharing.ended(pid)
 
     # ------------------------------------------------------------------ what is there already
 
@@ -264,9 +263,9 @@ class Agent:
         if order.go and not part.taken:
             tasks = sum(one.workers for one in order.parts)
             name = self.nodes[key.seat].name
-            self._start(part, Go(key, "127.0.0.1", _free_port(), (name,), (tasks,)))
+            self._start(part, Go(key, "127.0.0.1", free_port(), (name,), (tasks,)))
         else:
-            part.port = part.port or _free_port()
+            part.port = part.port or free_port()
             self._tell(*state_of(part))
 
     def _check(self, order: Prepare) -> None:
@@ -308,11 +307,15 @@ class Agent:
                 self._drop(part)
                 self._tell(Refused(part.key, why.strerror or str(why)))
             return
-        warm = self._warmth.zygote(prepare.launch) if group.paths else ""
-        before = self._before[seat]
-        sets = (self._core_sets[i] for i in self._devices(part)) if self._core_sets else ()
-        cores = frozenset[int]().union(*sets)
-        start = Start(self.home, part.folder, prepare, go, group, before, self._umask, warm, cores)
+        bounded = any(
+            need.gpu_memory for need, _ in needs
+        )  # by what is done when torch is imported
+        warm = self._warmth.zygote(prepare.launch) if group.paths and not bounded else ""
+        before, cores = self.sharing.before[seat], self.sharing.cores(part.key, prepare.parts)
+        mps = self.sharing.variables(prepare)
+        start = Start(
+            self.home, part.folder, prepare, go, group, before, self._umask, warm, cores, mps
+        )
         part.supervisor = fork_supervisor(start, lock, control)
         self._supervisors.add(part.supervisor)
         os.close(lock)
@@ -406,8 +409,13 @@ class Agent:
                     continue
                 if isinstance(message, Launched):
                     part.launched = message
-                    now, terms = time.monotonic(), part.folder.terms()
-                    self._pacing.add(part.key, self._devices(part), terms, now)
+                    self._pacing.add(
+                        part.key,
+                        self.sharing.devices(part.key, part.prepare.parts),
+                        part.folder.terms(),
+                        time.monotonic(),
+                        self.sharing.threads(part.prepare),
+                    )
                 else:
                     part.progress = message
                     self._pacing.stepped(part.key, message.step_micros)
@@ -445,9 +453,7 @@ class Agent:
             mark = f"{JOB_FOLDER}={part.folder.job}"
             processes.end_marked(mark, uid if uid >= 0 else os.getuid(), _ORPHAN_SECONDS)
             group.remove()
-        self._ended(
-            part, Exit(code=-9, why="NodeFail", detail="the supervisor of the job was killed")
-        )
+        self._ended(part, Exit(code=-9, why="NodeFail", detail=SUPERVISOR_KILLED))
 
     def _kill_strays(self, supervisor: int) -> None:
         """End the children that are not supervisors: a supervisor that died orphaned them. They are
@@ -455,7 +461,7 @@ class Agent:
         until = time.monotonic() + _STRAY_SECONDS
         while time.monotonic() < until:
             self._reap()
-            ours = self._supervisors | self._removers | self._warmth.pids
+            ours = self._supervisors | self._removers | self._warmth.pids | self.sharing.pids
             strays = [pid for pid in processes.children(os.getpid()) if pid not in ours]
             if not strays and supervisor not in self._supervisors:
                 return
@@ -476,12 +482,6 @@ class Agent:
     def _tell(self, *messages: Message) -> None:
         for message in messages:
             self._peer.tell(message)
-
-
-def _free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("", 0))
-        return int(sock.getsockname()[1])
 
 
 def _lock(path: Path) -> int:

@@ -22,7 +22,7 @@ UNPROVED_BYTES_MAX: Final = 64 << 10
 
 
 class GoneError(Exception):
-    """The connection ended, or what came through it was no message."""
+    """The connection ended, or what came through it was not a message."""
 
 
 class Link:

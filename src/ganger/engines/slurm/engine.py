@@ -34,14 +34,15 @@ def discover(client: Client) -> tuple[NodeSpec, ...]:
 class SlurmEngine(FleetEngine):
     """Executes plans as Slurm jobs.
 
-    `home` is a folder that all nodes share. `launch_of` tells how to launch a job; `admit` gives
-    the kernel's numbers of the nodes of a Hello; either may raise BadInput. `cluster` tells this
-    Ganger's jobs from another's. `patience` (microseconds): a start that Slurm has not begun by
-    then is Refused. `warn` is told what is wrong with a node, or with `Slurm`, or that nothing is
+    `home` is a folder that all nodes share. `launch_of` says how to launch a job; `admit` gives the
+    kernel's numbers of the nodes of a Hello; either may raise BadInput. `cluster` distinguishes
+    this Ganger's jobs from another's. `patience` (microseconds): a start that Slurm has not begun
+    by then is Refused. `warn` gets what is wrong with a node, or with `Slurm`, or that nothing is
     any more. Raises BadInput, Away.
 
-    Slurm's own suspension keeps the GPUs: who is to be suspended saves, leaves and is Released.
-    Slurm gives devices to one of its jobs, so that a job cannot hold some for its children.
+    Slurm's own suspension keeps the GPUs: an attempt that is to be suspended saves, leaves and is
+    Released. Slurm gives devices to one of its jobs, so that a job cannot hold some for its
+    children.
     """
 
     capabilities = msgspec.structs.replace(

@@ -1,7 +1,7 @@
 """The nodes of a Slurm cluster as the machines that `Attempts` speaks with.
 
-What it is told of the parts of an attempt becomes one Slurm job. Commands run on threads of their
-own, a few at a time; what Slurm and the attempts' folders say is turned into the agents' messages.
+The orders for all parts of an attempt become one Slurm job. Commands run on threads of their own, a
+few at a time; what Slurm and the attempts' folders say is turned into the agents' messages.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Following:
 
     @property
     def states(self) -> frozenset[str]:
-        """Slurm's states of the job, as far as it has said."""
+        """Slurm's states of the job, as last reported."""
         return self.ended or (self.job.states if self.job is not None else frozenset())
 
     def order(
@@ -104,7 +104,7 @@ class Following:
 
 
 def messages(told: Told) -> list[Message]:
-    """What a seat has told, in order."""
+    """What the supervisor of a node share has reported, in order."""
     return [one for one in (told.launched, told.progress, told.exited) if one is not None]
 
 
@@ -114,8 +114,9 @@ def why_over(states: frozenset[str]) -> str:
 
 
 def as_slurms(message: Exited, states: frozenset[str]) -> Exited:
-    """Whom not we have asked to leave, or killed, Slurm has, for the reason that it gives. Who left
-    in order as the time of its Slurm job came to its end may go on in another."""
+    """An attempt that Ganger neither asked to leave nor killed was ended by Slurm, for the reason
+    that Slurm gives. One that left in order as the time of its Slurm job ended may go on in
+    another."""
     exit_ = message.exit
     why, detail = why_over(states), f"Slurm says {', '.join(sorted(states))}"
     if exit_.why or not (exit_.asked or (exit_.code < 0 and (why or "CANCELLED" in states))):

@@ -28,7 +28,7 @@ def spec_of(node: Node) -> NodeSpec | None:
 
 class Machines:
     """The nodes that can be used, by name. `admit` gives the kernel's numbers of a Hello, and may
-    raise BadInput; `warn` is told what is wrong with a node, or that nothing is."""
+    raise BadInput; `warn` gets what is wrong with a node, or that nothing is."""
 
     def __init__(
         self, admit: Callable[[Hello], Sequence[int]], warn: Callable[[str, Sequence[str]], None]
@@ -70,7 +70,7 @@ class Machines:
         return new
 
     def left(self, name: str) -> int:
-        """How many GPUs of a node others do not hold, as far as was told."""
+        """How many GPUs of a node others do not hold, as last reported."""
         return self.boxes[name].hello.nodes[0].gpus - self._withheld.get(name, 0)
 
     def _join(self, spec: NodeSpec) -> Box | None:

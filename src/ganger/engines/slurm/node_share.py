@@ -38,6 +38,7 @@ from ganger.engines.agent.protocol import (
     Stop,
 )
 from ganger.engines.agent.wire import GoneError, Link
+from ganger.engines.launch import SUPERVISOR_KILLED
 from ganger.engines.slurm.leader import Granted
 from ganger.engines.slurm.order import AttemptFolder, Order
 
@@ -46,7 +47,7 @@ _EXIT_SECONDS: Final = 5.0
 
 
 def granted(visible: str) -> tuple[int, ...]:
-    """The devices in CUDA_VISIBLE_DEVICES. Raises ValueError for what is no number."""
+    """The devices in CUDA_VISIBLE_DEVICES. Raises ValueError for what is not a number."""
     return tuple(int(word) for word in visible.split(",") if word)
 
 
@@ -129,7 +130,7 @@ class SeatProcess:
         until = time.monotonic() + _EXIT_SECONDS
         while (exit_ := self._folder.exit()) is None:
             if not self._folder.is_kept() or time.monotonic() > until:
-                exit_ = Exit(code=-9, why="NodeFail", detail="the supervisor of the job was killed")
+                exit_ = Exit(code=-9, why="NodeFail", detail=SUPERVISOR_KILLED)
                 break
             time.sleep(0.01)
         self._end(exit_)

@@ -59,7 +59,7 @@ class AttemptFolder:
         self.path = path
 
     def write(self, order: Order) -> None:
-        """Make the folder and the order in it; again is no error. Raises OSError."""
+        """Make the folder if it is not there, and write the order into it. Raises OSError."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._replace("order", msgspec.msgpack.encode(order))
 

@@ -27,6 +27,7 @@ from ganger.core.spec import NodeSpec
 from ganger.engines.agent.attempt.launch import Home
 from ganger.engines.agent.meter import Meter, by_nvml
 from ganger.engines.agent.server import Agent
+from ganger.engines.agent.sharing import Mps, Sharing
 from ganger.engines.slurm.node_share import granted
 
 _LOOK_SECONDS: Final = 1.0
@@ -77,7 +78,7 @@ class Pilot:
         self._joined: tuple[str, int] | None = None
 
     def run(self) -> None:
-        """Until Slurm ends it, or it was told to leave and no daemon needs it any more."""
+        """Until Slurm ends it, or it was ordered to leave and no daemon needs it any more."""
         signal.signal(signal.SIGUSR1, lambda *_: self._leave("its time is nearly over"))
         signal.signal(signal.SIGTERM, lambda *_: self._leave("it was cancelled in Slurm"))
         shared = Path(self._folder.crew().home)
@@ -142,6 +143,7 @@ def _run_agent(folder: CrewFolder, scratch: Path) -> None:
         token=folder.token(),
         cgroups=False,
         meter=Meter(by_nvml()),
+        sharing=Sharing((node,), mps=Mps(Home(scratch).mps)),
     ).run()
 
 

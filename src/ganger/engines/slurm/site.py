@@ -82,7 +82,7 @@ _UNLIMITED: Final = 365 * 24 * 60
 
 class Listed(msgspec.Struct, frozen=True):
     """A job of the site. Times in microseconds since the epoch, 0 for not yet; for a job that
-    waits, `started` is when Slurm means to start it. `gpus` in all, of `gpu_type` if it said so,
+    waits, `started` is when Slurm means to start it. `gpus` in all, of `gpu_type` if it names one,
     over `nodes` nodes; `array` is the number of the array that it is a task of, 0 for none."""
 
     job: Job

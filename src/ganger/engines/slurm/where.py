@@ -17,7 +17,7 @@ _ANY: Final = re.compile(rf"{_FEATURE}(\|{_FEATURE})*")
 
 
 class Where(msgspec.Struct, frozen=True):
-    """What `sbatch --nodelist`, `--exclude` and `--constraint` said; empty for nothing."""
+    """The values of `sbatch --nodelist`, `--exclude` and `--constraint`; empty for none."""
 
     required: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()

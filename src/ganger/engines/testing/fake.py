@@ -29,7 +29,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
     """What becomes of one attempt. Times in microseconds after the order.
 
     It starts after `start` (or is refused then, if `refuse` says why), runs for `runs` (NEVER:
-    until stopped), and finishes, or fails if `fails` says why (`final`: for good). When told to
+    until stopped), and finishes, or fails if `fails` says why (`final`: for good). When ordered to
     stop it is released after `stop` with `kept` work.
     """
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Final
 
+from ganger.client.answers import CompanyAnswer, Explanation
 from ganger.core.books.ledger import Ledger, members
 from ganger.core.errors import BadInput
 from ganger.core.kernel import Kernel
@@ -15,46 +17,83 @@ from ganger.mechanisms.common.waiting import why_beside
 from ganger.sim import tenancy
 from ganger.sim.tenancy import Guest, Terms
 
+GUARANTEED: Final = "guaranteed"
+OPPORTUNISTIC: Final = "opportunistic"
+"""Classes of jobs that share GPUs."""
 
-def explain_company(scene: Scene, row: int) -> list[str]:
+
+def explain_company(scene: Scene, row: int, answer: Explanation) -> None:
     """Of a job that computes: the others on its GPUs, and the classes and speeds of all; nothing if
     it shares none."""
     kernel = scene.kernel
     ledger = kernel.view.draft.ledger_of(row)
     if ledger is None or row in ledger.asleep or row not in ledger.holds:
-        return []
+        return
     placement = ledger.holds[row][1]
     others = [job for job in users_of(kernel, row, placement) if job in ledger.holds]
     share = placement[0].share if placement else 0
     if not others:
-        alone = f"It is alone on its GPUs, and holds {share / WHOLE:g} of each: others may join it."
-        return [alone] if share else []
-    lines = [f"It shares its GPUs{_standing(kernel, ledger, row)}."]
-    lines += [
-        f"Job {scene.label(each)} is there, too{_standing(kernel, ledger, each)}."
-        for each in others
-    ]
+        if share:
+            part = f"{share / WHOLE:g}"
+            answer.lines.append(
+                f"It is alone on its GPUs, and holds {part} of each: others may join it."
+            )
+        return
+    answer.company = [_companion(scene, ledger, each) for each in (row, *others)]
+    mine, *theirs = answer.company
+    answer.lines.append(f"It shares its GPUs{_said(mine)}.")
+    answer.lines += [f"Job {each.label} is there, too{_said(each)}." for each in theirs]
     why = why_beside(scene.policy, kernel.view, kernel.memory, row, others)
     numbers = in_numbers(why, scene.now)
     if numbers:
-        lines.append(f"{scene.recipe} lets them be there together: {numbers}.")
-    return lines
+        answer.lines.append(f"{scene.recipe} lets them be there together: {numbers}.")
 
 
-def _standing(kernel: Kernel, ledger: Ledger, row: int) -> str:
-    """A job's class and its believed speed: ", as a guaranteed job, at 97.1% of its speed"."""
-    terms, part = _terms(kernel, row), believed_part(kernel, ledger, row)
+def _companion(scene: Scene, ledger: Ledger, row: int) -> CompanyAnswer:
+    """A job's class, its rate and its speed."""
+    kernel = scene.kernel
+    jobs, part = kernel.jobs, believed_part(kernel, ledger, row)
+    measured = scene.measured(row)
+    return CompanyAnswer(
+        job=row + 1,
+        label=scene.label(row),
+        model=jobs.models[int(jobs.model[row])],
+        standing=standing(kernel, row),
+        rate=measured.rate,
+        speed=measured.speed,
+        believed=None if math.isnan(part) else part,
+    )
+
+
+def standing(kernel: Kernel, row: int) -> str:
+    """The class that a policy has given a job; empty: none."""
+    terms = _terms(kernel, row)
     if terms is None:
-        of_class = ""
-    elif terms.request >= 1.0:
-        of_class = ", as a guaranteed job"
-    elif terms.request > 0.0:
-        of_class = f", with {terms.request:g} of a GPU for sure and {terms.limit:g} at most"
+        return ""
+    if terms.request >= 1.0:
+        return GUARANTEED
+    return f"{terms.request:g} to {terms.limit:g}" if terms.request > 0.0 else OPPORTUNISTIC
+
+
+def _said(one: CompanyAnswer) -> str:
+    """In words: ", as a guaranteed job, at 97.1% of its speed alone as measured"."""
+    if one.standing in (GUARANTEED, OPPORTUNISTIC):
+        article = "an" if one.standing == OPPORTUNISTIC else "a"
+        of_class = f", as {article} {one.standing} job"
+    elif one.standing:
+        request, _, limit = one.standing.partition(" to ")
+        of_class = f", with {request} of a GPU for sure and {limit} at most"
     else:
-        of_class = ", as an opportunistic job"
-    if math.isnan(part):
+        of_class = ""
+    if one.rate is not None and one.rate < 1.0:
+        of_class += f", which may compute for {one.rate:.0%} of the time"
+    if one.speed is not None:
+        return f"{of_class}, at {one.speed:.1%} of its speed alone as measured"
+    if one.rate is not None and one.rate < 1.0:
+        return of_class  # what is believed is not so now
+    if one.believed is None:
         return f"{of_class}; at what speed is not known"
-    return f"{of_class}, at {part:.1%} of its speed alone as far as is known"
+    return f"{of_class}, at {one.believed:.1%} of its speed alone as far as is known"
 
 
 def _terms(kernel: Kernel, row: int) -> Terms | None:

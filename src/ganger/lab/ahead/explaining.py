@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,14 +42,29 @@ HOLDERS_MAX = 20
 """So many jobs are named in lists."""
 _RANKED_MAX = 5000
 """Of so many waiting jobs the recipe's own order is asked for."""
-_UNITS = {"gpus": "GPUs", "jobs": "jobs", "chances": "chances", "part": ""}
+_UNITS = {
+    "gpus": "GPUs",
+    "jobs": "jobs",
+    "trials": "trials",
+    "epochs": "epochs",
+    "chances": "chances",
+    "part": "",
+}
+
+
+class Measured(NamedTuple):
+    """How a job that shares GPUs does, as its agent last saw it; None: not known. `rate`: for which
+    part of the time it may compute; `speed`: as a part of its speed alone, by its own steps."""
+
+    rate: float | None = None
+    speed: float | None = None
 
 
 @dataclass(frozen=True)
 class Scene:
     """A kernel at one instant. `plan`: the last one that `policy` made; `recipe`: the name of that;
     `now`: microseconds; `label`: the name that people use for a job; `warnings`: what is wrong with
-    nodes, by their names."""
+    nodes, by their names; `measured`: what agents saw of a job."""
 
     kernel: Kernel
     plan: Plan | None
@@ -57,6 +73,7 @@ class Scene:
     now: int
     label: Callable[[int], str]
     warnings: Mapping[str, Sequence[str]]
+    measured: Callable[[int], Measured] = lambda row: Measured()
 
     @property
     def reasons(self) -> list[Reason]:

@@ -1,5 +1,5 @@
-"""Why a job waited in a run that was logged: the log replayed to that time, and the same said of it
-as of a job of the daemon."""
+"""Why a job waited in a run that was logged: the log replayed to that time, and the answer that the
+daemon gives of its jobs."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def explain_past(scene: Scene, copy: Callable[[], Kernel], row: int) -> Explanat
         lasts = format_duration(scene.now - int(jobs.held_since[row]))
         if not explain_suspended(scene, row, list(names), found):
             found.lines.append(f"It has held GPUs on {', '.join(names) or 'no node'} for {lasts}.")
-            found.lines += explain_company(scene, row)
+            explain_company(scene, row, found)
     return found
 
 

@@ -26,10 +26,13 @@ PLAYED: Final = {
     "hermes": "hermes(trials=9)",
     "hyperdrive": "hyperdrive(target=0.21,every=2)",
     "rubberband": "rubberband(trials=9,deadline=20m)",
+    "fluid": "fluid(trials=9,most_gpus=3)",
+    "easeml": "easeml(trials=15)",
     "seer": "seer(deadline=6m,gpu_hours=0.25,rounds=3)",
     "hypersched": "hypersched(deadline=6m,most_gpus=3)",
 }
 """What stands for a recipe whose defaults show little here."""
+SAID: Final = {"easeml": " The users are the rates, and what is trained for them the widths."}
 
 
 def example_table() -> CurveTable:
@@ -47,7 +50,7 @@ def example_table() -> CurveTable:
         ends.append(epochs * width * 10 * SECOND)
     return rectangular(
         "the example",
-        [f"{rate:.2g} x {width}" for rate, width in pairs],
+        [f"{rate:.2g}/{width}" for rate, width in pairs],
         {"rate": [rate for rate, _ in pairs], "width": [width for _, width in pairs]},
         epochs,
         np.array(ends, np.int64),
@@ -91,7 +94,7 @@ def example(recipe: Recipe) -> str:
             f" `{called}`, with the same seed on all pages: {figures['trials']} trials,"
             f" {figures['epochs']:.0f} epochs, {figures['gpu_hours']:.2f} GPU-hours; best loss"
             f" {figures['best']:.3f}, found after {figures['best_at_seconds']:.0f} s of"
-            f" {figures['seconds']:.0f} s.",
+            f" {figures['seconds']:.0f} s.{SAID.get(recipe.name, '')}",
             "",
             "| trial | rate | width | started (s) | ended (s) | epochs | state | best loss |",
             "|---:|---:|---:|---:|---:|---:|:---|---:|",

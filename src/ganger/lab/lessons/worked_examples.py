@@ -282,7 +282,7 @@ def starts(run: Run) -> list[float]:
 
 
 def chapter_0() -> Lesson:
-    """Alice to Eve share a cluster: who waits for whom."""
+    """Alice to Eve share a cluster: which jobs wait for which."""
     cases = [(gpus, recipe) for gpus in (8, 4) for recipe in ("fifo", "backfill")]
     runs = {case: people(*case) for case in cases}
     rows: list[tuple[Cell, ...]] = [

@@ -74,8 +74,8 @@ def _estimates(runs: Sequence[ServingRun]) -> dict[str, Estimate]:
 
 
 def tied(one: Group, two: Group, metric: str) -> bool:
-    """Whether two groups cannot be told apart by a metric: over several seeds the 95 % interval of
-    the difference, seed by seed, holds 0; else the figures are alike to a thousandth."""
+    """Whether two groups cannot be distinguished by a metric: over several seeds the 95 % interval
+    of the difference, seed by seed, holds 0; else the figures are alike to a thousandth."""
     other = {run.setup.seed: run.metrics[metric] for run in two.runs}
     pairs = [
         (run.metrics[metric], other[run.setup.seed]) for run in one.runs if run.setup.seed in other
@@ -109,7 +109,7 @@ def latency(seconds: float) -> str:
 
 def best_of(groups: Sequence[Group]) -> tuple[list[Group], str]:
     """The best that can be deployed with those that are within noise of it, and by which metric:
-    who has most in time, or the shortest p99 where all have all in time."""
+    the most in time, or the shortest p99 where all have all in time."""
     field = [group for group in groups if group.deployable] or list(groups)
     metric, sign = IN_TIME, -1
     if all(group.mean(IN_TIME) >= ALL for group in field):

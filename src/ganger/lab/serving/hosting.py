@@ -283,6 +283,7 @@ class _Made:
             at_once=at_once,
             divides=divides,
             talking=Talking(rooms),
+            noise=self._traffic.noise,
         )
         world = self.world()
         for lane in world.lanes:

@@ -333,7 +333,8 @@ def bound_of(
                   tenants=requests.tenants.values)  # fmt: skip
     source = Source(requests, models, fleet, world, None, setup.slo, setup.faster)
     rates = Rates(known, fleet.devices, world.variants, streams, world.pipelines, divides=divides,
-                  talking=Talking(rooms, count, setup.slo_ttft, setup.slo_tpot))  # fmt: skip
+                  talking=Talking(rooms, count, setup.slo_ttft, setup.slo_tpot),
+                  noise=setup.noise, lots=setup.seed)  # fmt: skip
     return bounded_by_class(source.chunks(), rates, world, classes,
                             coarse=bool(setup.windows) and count > COARSE)  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from multiprocessing import get_all_start_methods, get_context
@@ -14,7 +14,7 @@ from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.hosting import ORACLE
 from ganger.lab.serving.run import Place, ServingRun, Setup, bound_of, serve
 from ganger.lab.serving.yardsticks.bound import Bound
-from ganger.lab.serving.yardsticks.classes import keys_of
+from ganger.lab.serving.yardsticks.classes import ClassKey, keys_of
 from ganger.recipes.registry import make_router
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.requests.columns import Requests
@@ -108,7 +108,9 @@ def compare_tasks(
     known = any(task.recipe.partition("(")[0] == ORACLE for task in tasks)
     places = list(dict.fromkeys((task.fleet, task.setup) for task in tasks))
     more = 0 if known or not yardsticks else len(places)
-    part = len(tasks) / (len(tasks) + more)
+    bounding = len(places) if yardsticks else 0
+    every = len(tasks) + more + bounding
+    part, last = len(tasks) / every, 1 - bounding / every
     runs = run_tasks(
         load,
         models,
@@ -133,19 +135,20 @@ def compare_tasks(
             models,
             plans,
             workers=workers,
-            progress=lambda share: progress(part + (1 - part) * share),
+            progress=lambda share: progress(part + (last - part) * share),
         )
         oracle, missing = _best(found, len(plans) // len(places))
         oracle = [_not_below(best, runs) for best in oracle]
     can = [make_router(task.recipe).can for task in tasks]
     streams, divides = max(each.streams for each in can), any(each.divides for each in can)
     bounds: dict[Place, Bound] = {}
-    for fleet, setup in dict.fromkeys((fleet, replace(setup, seed=0)) for fleet, setup in places):
+    bounded = list(dict.fromkeys((fleet, replace(setup, seed=0)) for fleet, setup in places))
+    for done, (fleet, setup) in enumerate(bounded, 1):
         place = Place(str(fleet), setup.faster, setup.slo)
         here = [run.classes for run in (*runs, *oracle) if run.place == place]
         classes = {key for rows in here for key in keys_of(rows)}
-        bounds[place], alone = bound_of(
-            load(),
+        bounds[place], alone = widest_bound(
+            load,
             models,
             fleet,
             setup,
@@ -153,18 +156,51 @@ def compare_tasks(
             count,
             divides=divides,
             classes=classes if len(classes) > 1 else (),
+            seeds=[other.seed for where, other in places if where == fleet]
+            if any(row["model"] in models.pipelines for row in runs[0].models)
+            else [0],
         )
         for rows in here:
             for key, row in zip(keys_of(rows), rows, strict=True):
                 row["attainment_bound"] = alone.get(key, bounds[place]).attainment
+        progress(last + (1 - last) * done / len(bounded))
     return Comparison(runs, oracle, bounds, missing)
+
+
+def widest_bound(
+    load: Callable[[], Requests],
+    models: Models,
+    fleet: Fleet,
+    setup: Setup,
+    streams: int,
+    count: int,
+    *,
+    divides: bool,
+    seeds: Sequence[int],
+    classes: Collection[ClassKey] = (),
+) -> tuple[Bound, dict[ClassKey, Bound]]:
+    """As `bound_of`, the largest of these seeds: on them it depends how many items the stages of
+    pipelines have."""
+    found = [
+        bound_of(
+            load(), models, fleet, replace(setup, seed=seed), streams, count, divides=divides,
+            classes=classes,
+        )
+        for seed in dict.fromkeys(seeds)
+    ]  # fmt: skip
+    whole = max((bound for bound, _ in found), key=lambda bound: bound.in_time)
+    alone = {
+        key: max((each[key] for _, each in found), key=lambda bound: bound.in_time)
+        for key in classes
+    }
+    return whole, alone
 
 
 def _plans(runs: Sequence[ServingRun], models: Models) -> Sequence[str]:
     """What a router that knows the future tries of these requests."""
-    if any(run.metrics["output_tokens"] is not None for run in runs):
-        return SPEAKING
     plans = STAGED if any(row["model"] in models.pipelines for row in runs[0].models) else (ORACLE,)
+    if any(run.metrics["output_tokens"] is not None for run in runs):
+        return (*SPEAKING, *plans[1:])
     if not any(model.tokens for model in models.models.values()):
         return plans
     # nobody asks the token models of the file

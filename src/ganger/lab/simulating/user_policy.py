@@ -37,9 +37,9 @@ class OwnPolicy:
     """A policy that did not come with Ganger. Every plan of it is checked before it is believed.
 
     It sees columns that cannot be written to. `decide` raises BadInput, naming file, class and,
-    where the policy itself raised, the line: for an exception, for what is no plan, and for a plan
-    that names no job, runs half a gang, or runs a job where it may not be. That all of it is free
-    is for the books to say.
+    where the policy itself raised, the line: for an exception, for what is not a plan, and for a
+    plan that names no job, runs half a gang, or runs a job where it may not be. That all of it is
+    free is for the books to say.
     """
 
     def __init__(self, policy: Policy, path: Path, called: str) -> None:

@@ -31,6 +31,11 @@ class Chosen:
             return self.own
         return cast("Search", registry.find(self.recipe).make(**self.arguments))
 
+    @property
+    def needs_durations(self) -> bool:
+        """Whether the recipe must know how long trials take."""
+        return self.own is None and "durations" in registry.find(self.recipe).knowledge
+
     def settled(
         self, count: int | None, longest: float, epoch: int, experiment: Experiment
     ) -> Chosen:

@@ -14,7 +14,7 @@ from ganger.core.kernel import Kernel
 from ganger.core.tuning.space import Point, Value
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.tuning.draws import Configurations
-from ganger.mechanisms.tuning.limits import HOUR, Limits
+from ganger.mechanisms.tuning.limits import HOUR, Limits, reached
 from ganger.sim.reports import CurveReports
 from ganger.workloads.experiment.reading import Experiment
 
@@ -112,6 +112,9 @@ def result_of(
         "gpu_hours": gpu_hours,
         "trial_gpu_hours": float(sum(trial.gpu_hours for trial in trials)),
         "cost": cost,
+        "ended_by": reached(
+            limits, (ended - int(jobs.submitted[_SEARCH])) / SECOND, epochs, gpu_hours, cost
+        ),
         "deadline_kept": None
         if limits.deadline >= NEVER
         else ended - int(jobs.submitted[_SEARCH]) <= limits.deadline + stop,

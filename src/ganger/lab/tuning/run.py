@@ -8,20 +8,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput, InvariantError
 from ganger.core.kernel import Kernel
 from ganger.core.profiles import Profile, Profiles
-from ganger.core.protocols import Ignorant, Journal
+from ganger.core.protocols import Ignorant, Journal, Knows
 from ganger.core.spec import ClusterSpec, JobSpec, Kind, NodeSpec, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared, declare
+from ganger.core.state.table import Ids
 from ganger.core.units import NEVER, SECOND
+from ganger.core.view import View
 from ganger.lab.simulating.policies import blame
 from ganger.lab.tuning.draws import Configurations
 from ganger.lab.tuning.recipes import Chosen, chosen
 from ganger.lab.tuning.result import TuningRun, result_of
-from ganger.mechanisms.common.two_level import TwoLevel
+from ganger.mechanisms.common.two_level import Search, TwoLevel, refuse_hopeless
 from ganger.mechanisms.tuning.limits import HOUR, Limited, Limits
 from ganger.recipes import registry
 from ganger.sim.engine import Simulator
@@ -29,6 +32,7 @@ from ganger.sim.physics import Costs, Physics
 from ganger.sim.reports import CurveReports, FromDraws
 from ganger.workloads.curves.parametric import Formula
 from ganger.workloads.curves.table import CurveTable
+from ganger.workloads.experiment.document import Resources
 from ganger.workloads.experiment.reading import Experiment
 
 _NODE_GPUS = 8
@@ -44,10 +48,19 @@ class Place:
 
 
 class Told(Ignorant):
-    """Knows how fast trials are on more GPUs, as the experiment says, and nothing else."""
+    """Knows how fast trials are on more GPUs, as the experiment says; how long they take only if it
+    has their `curves`."""
 
-    def __init__(self, profile: Profile) -> None:
-        self._profile = profile
+    def __init__(self, profile: Profile, curves: CurveReports | None = None) -> None:
+        self._profile, self._curves = profile, curves
+        if curves is not None:
+            self.knows = Knows.TRUTH
+
+    def duration(self, view: View, ids: Ids) -> NDArray[np.float64]:
+        """Until the last report of each, at the size asked for."""
+        if self._curves is None:
+            return super().duration(view, ids)
+        return np.array([self._curves.length(job) for job in ids.tolist()], np.float64)
 
     def profile(self, model: str) -> Profile:
         """The same for every configuration."""
@@ -95,13 +108,14 @@ def run_experiment(
     if configurations.searcher is not None:
         sign = 1.0 if document.mode == "min" else -1.0
         reports.heard = lambda job, epoch, value: configurations.tell(job, epoch, sign * value)
-    scaling = tuple(document.resources.scaling)
-    profiles = Profiles(default=Profile(scaling=scaling)) if scaling else Profiles()
+    profiles = Profiles(default=_profile_of(document.resources, choice.policy))
+    asked = document.parallelism * document.resources.gpus
+    refuse_hopeless(policy, asked, profiles.default)
     kernel = Kernel(
         nodes,
         search,
         TwoLevel(registry.make("fifo"), policy),
-        oracle=Told(profiles.default),
+        oracle=Told(profiles.default, reports if choice.needs_durations else None),
         seed=seed,
         validate=place.validate,
     )
@@ -161,6 +175,13 @@ def _chosen(
         epoch = round(float(np.median(source.ends[last] / source.epochs[last])))
     settled = choice.settled(configurations.count, longest, max(epoch, 1), experiment)
     return configurations, settled
+
+
+def _profile_of(resources: Resources, policy: Search) -> Profile:
+    """How fast trials are on more GPUs, and beside each other on one, where they may be."""
+    shares = resources.gpu_use < 1.0 or getattr(policy, "divider", None) is not None
+    use = {"gpu": resources.gpu_use} if shares else {}
+    return Profile(scaling=tuple(resources.scaling), utilisation=use)
 
 
 def _search(experiment: Experiment, cluster: ClusterSpec) -> Declared:

@@ -1,5 +1,5 @@
-"""Who holds what, as at the last look: for sums over all who hold devices, of which a decision
-changes a few. A cache."""
+"""Which job holds what, as at the last look: for sums over all jobs that hold devices, of which a
+decision changes a few. A cache."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class HoldingsDelta:
         self._changes = 0
 
     def changes(self, ledger: Ledger) -> tuple[list[int], list[tuple[int, Placement]]]:
-        """Who no longer holds what it held when this was last asked, and who holds what it did not,
-        with that; one that was moved is in both."""
+        """Jobs whose placement was lost, and jobs whose placement is new (with it), since the last
+        call. A moved job is in both."""
         holds = ledger.holds
         changed = holds.changed_since(self._changes) if holds is self._of else None
         self._of, self._changes = holds, holds.changes

@@ -1,4 +1,7 @@
-"""One policy for services and another for all other jobs, on the same cluster."""
+"""One policy for services and another for all other jobs, on the same cluster.
+
+On the command line: `ganger simulate --serving RECIPE`.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from ganger.core.plan import Plan
 from ganger.core.protocols import Policy, revived
 from ganger.core.spec import Kind
 from ganger.core.view import View
+from ganger.mechanisms.common.reasons import changed_by
 from ganger.mechanisms.common.two_level import draw
 
 SERVICES = (Kind.SERVE,)
@@ -57,6 +61,7 @@ class Planes:
             draw(part, plan)
             plans.append(plan)
             after.append(remembered)
-        reasons = [reason for plan in plans for reason in plan.reasons]
+        first, second = plans
+        reasons = changed_by(first.reasons, second.until) + changed_by(second.reasons, first.until)
         wake = min(plan.wake for plan in plans)
-        return view.draft.plan(reasons, wake, plans[0].until | plans[1].until), PlanesMemory(*after)
+        return view.draft.plan(reasons, wake, first.until | second.until), PlanesMemory(*after)

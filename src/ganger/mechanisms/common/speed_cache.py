@@ -1,4 +1,4 @@
-"""What the oracle said of each job, asked for once where its answers never change.
+"""What the oracle answered of each job, asked once where its answers never change.
 
 Few of the answers differ, so that equal ones are kept once: a rule that looks at one job at a time
 looks at those, and not at every job.

@@ -1,4 +1,10 @@
-"""One policy for the cluster, and another for the jobs inside each grant."""
+"""One policy for the cluster, and another for the jobs inside each grant.
+
+The inner policy works on `view.inside(parent)`. A search whose inner policy asks for trials ends
+when that policy says so (`Search.over`); any other ends with its last child. An inner policy that
+has `wants` says how many GPUs the grant has from now on: `regrant` gives some back, or takes some
+that are free.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +18,12 @@ from ganger.core.books.ledger import members
 from ganger.core.errors import InvariantError
 from ganger.core.events import QUEUED, STARTED
 from ganger.core.plan import Plan, Resize, Resume, Slot, Spawn, Start, Stop, Suspend
+from ganger.core.profiles import Profile
 from ganger.core.protocols import Policy, revived
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import Phase
 from ganger.core.view import View
+from ganger.mechanisms.common.reasons import changed_by
 
 _FINISHED = int(Phase.FINISHED)
 _TUNE = int(Kind.TUNE)
@@ -32,6 +40,14 @@ class Search(Policy, Protocol):
 def searches(policy: Policy) -> bool:
     """Whether a policy for one grant asks for trials itself."""
     return Spawn in getattr(policy, "orders", ())
+
+
+def refuse_hopeless(policy: Policy, gpus: int, profile: Profile) -> None:
+    """Raise BadInput for a search that asks for so many GPUs, and whose recipe says (`refuse`) that
+    it can do nothing with them."""
+    refuse = getattr(getattr(policy, "inner", policy), "refuse", None)
+    if refuse is not None:
+        refuse(gpus, profile)
 
 
 def wanted_by(policy: Policy, view: View, memory: Any) -> int | None:
@@ -110,7 +126,7 @@ class TwoLevel:
     def decide(self, view: View, memory: TwoLevelMemory | None) -> tuple[Plan, TwoLevelMemory]:
         """The plan of both; each grant is divided before the cluster is."""
         memory = memory or TwoLevelMemory(None, {})
-        phase, plans, over = view.at.phase, list[Plan](), list[int]()
+        phase, plans, over = view.at.phase, list[Plan](), list[tuple[int, View]]()
         kept_inside = {job: kept for job, kept in memory.inner.items() if phase[job] < _FINISHED}
         any_spawns = searches(self.inner) or len(view.jobs.inners) > 1
         for parent in view.parents:
@@ -130,23 +146,27 @@ class TwoLevel:
             if wanted is not None:
                 regrant(view, grant, parent, wanted)
             if spawns and inner.over(grant, kept_inside[parent]):  # type: ignore[attr-defined]
-                over.append(parent)
+                over.append((parent, grant))
         own, outer = self.outer.decide(view, revived(memory.outer, self.outer.decide))
         if not (any_spawns or view.has_families):
             return own, TwoLevelMemory(outer, kept_inside)
         draw(view, own)
-        for parent in over:
+        for parent, grant in over:
             if view.draft.holds(parent) is not None:
+                for child in grant.paused.tolist():  # they end as others that ran
+                    view.draft.retire(child)
                 view.draft.retire(parent)
                 view.forget()  # the outer policy is not told that one of its jobs goes
         until = own.until | QUEUED  # a child comes
         if _some_start(view, own):
             until |= STARTED  # a parent will hold what it was given
+        inside = 0
         for plan in plans:
-            until |= plan.until
+            inside |= plan.until
         wake = min(plan.wake for plan in (own, *plans))
-        reasons = [*own.reasons, *(reason for plan in plans for reason in plan.reasons)]
-        return view.draft.plan(reasons, wake, until), TwoLevelMemory(outer, kept_inside)
+        reasons = changed_by(own.reasons, inside)  # a search may end, or give some of its GPUs back
+        reasons += [reason for plan in plans for reason in plan.reasons]
+        return view.draft.plan(reasons, wake, until | inside), TwoLevelMemory(outer, kept_inside)
 
 
 class _Made:

@@ -16,8 +16,11 @@ from ganger.core.events import (
     CAPACITY_FREED,
     CAPACITY_LOST,
     COMMANDED,
+    EVALUATED,
     PROGRESSED,
     QUEUED,
+    ROUTED,
+    SERVED,
     STARTED,
     WOKE,
 )
@@ -41,6 +44,9 @@ CHANGES: Final = {
     QUEUED: "a job enters the queue",
     COMMANDED: "somebody gives an order",
     WOKE: "a time comes at which the recipe decides",
+    EVALUATED: "a trial reports",
+    SERVED: "a service reports how it did",
+    ROUTED: "a service gets other routes",
 }
 """The kinds of change (bits of `core/events`), in words."""
 

@@ -1,4 +1,4 @@
-"""Fair shares: who has what, who deserves what, and the ledger of finish-time fairness."""
+"""Fair shares: what each owner has, what each deserves, and the ledger of finish-time fairness."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Demand: TypeAlias = Callable[[View, Ids], Floats]
 
 
 class Owner(Enum):
-    """To whom a job's use is charged."""
+    """The user or the tenant to which a job's use is charged."""
 
     USER = "user"
     TENANT = "tenant"
@@ -179,7 +179,7 @@ class FairPolicy:
         return self.place.patient
 
     def class_of(self, view: View, job: int) -> int:
-        """The owner of a waiting job, and with whom it is placed alike."""
+        """The owner of a waiting job and how it is placed, as one number."""
         at, place = view.at, self.place.kind(view, job)
         like: int = (at.within[job] + 1) << _PARENT | at.shape[job] << _PLACE | place
         return int(owners(view, self.owner)[job]) << _OWNER | like

@@ -1,4 +1,5 @@
-"""Leases: GPUs are lent for a time, and at its end whoever holds them competes with those who wait.
+"""Leases: GPUs are lent for a time, and at its end the job that holds them competes with those that
+wait.
 
 A lease begins when a job gets its GPUs. It ends at the first tick of a common clock (ten to a
 lease) after its length, and a job that wins again keeps what it has; one that is still starting
@@ -68,8 +69,8 @@ class Room:
 
 
 def of_live(view: View, known: dict[int, float], new: Callable[[int], float]) -> dict[int, float]:
-    """What is `known` of the jobs that live, and what is `new` for those of whom nothing is. Who
-    came and went is looked for among those that changed, unless the numbers say otherwise."""
+    """What is `known` of the jobs that live, and what is `new` for those of which nothing is. Jobs
+    that came or went are looked for among those that changed, unless the numbers say otherwise."""
     phase, changed = view.at.phase, set(view.changed)
     live = {job for job in changed if _PENDING <= phase[job] <= _STOPPING}
     come = {job for job in live if job not in known}
@@ -85,8 +86,8 @@ def of_live(view: View, known: dict[int, float], new: Callable[[int], float]) ->
 
 
 class Contest(Protocol):
-    """Says who gets what is free. Notes are plain data, part of the policy's memory, and are never
-    changed in place."""
+    """Says which jobs get what is free. Notes are plain data, part of the policy's memory, and are
+    never changed in place."""
 
     def account(self, view: View, notes: Any) -> Any:
         """The notes (None at first) brought up to now, before anything is decided."""
@@ -111,7 +112,7 @@ class LeaseMemory(msgspec.Struct):
 @dataclass(frozen=True)
 class LeasePolicy:
     """Lends GPUs for `length` microseconds to the winners of `contest`. What the winners leave is
-    kept by those who had it, then goes to whoever fits, first come, first served."""
+    kept by the jobs that had it, then goes to jobs that fit, first come, first served."""
 
     name: str
     contest: Contest

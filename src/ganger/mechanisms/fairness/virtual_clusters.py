@@ -19,7 +19,8 @@ _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
 
 @dataclass(frozen=True)
 class VirtualClusters:
-    """Whoever uses the least of its quota starts its next job; a tenant may exceed its quota.
+    """The tenant that uses the least of its quota starts its next job; a tenant may exceed its
+    quota.
 
     Once `full` of the GPUs are held, a job within its tenant's quota that does not fit evicts jobs
     of tenants over theirs: of the one furthest over first, and of its jobs the last started. Inside

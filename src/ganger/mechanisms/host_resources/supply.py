@@ -28,7 +28,7 @@ NODES = 200
 
 
 class Division(Enum):
-    """Who gets what the least shares leave of a node."""
+    """Says which jobs get what the least shares leave of a node."""
 
     TUNE = "tune"
     """First come, first served: all of what one wants, or no more than its least share."""
@@ -143,7 +143,8 @@ def stock(view: View, node: int, users: int) -> Stock:
 
 
 class Census:
-    """Who holds what, as at the last look, so that a decision touches what changed: a cache."""
+    """Which job holds what, as at the last look, so that a decision touches what changed: a
+    cache."""
 
     def __init__(self) -> None:
         self._seen = HoldingsDelta()

@@ -1,1 +1,1 @@
-"""Who goes first, and how the queue is walked."""
+"""Which job goes first, and how the queue is walked."""

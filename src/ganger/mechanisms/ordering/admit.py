@@ -1,4 +1,4 @@
-"""Who may enter at all, and how the queue is walked when its head does not fit."""
+"""Which jobs may enter at all, and how the queue is walked when its head does not fit."""
 
 from __future__ import annotations
 
@@ -49,3 +49,27 @@ class Quotas:
         active = view.active
         totals = np.bincount(view.jobs.tenant[active], view.jobs.size[active])
         return {code: int(total) for code, total in enumerate(totals) if total}
+
+    def now(self, view: View) -> UnderQuota:
+        """What is used of them before anything is drawn."""
+        return UnderQuota(self.limits(view), self.used(view))
+
+
+class UnderQuota:
+    """Quotas, and what is used of them, in GPUs by tenant code, while a plan is drawn."""
+
+    __slots__ = ("_limits", "_used")
+
+    def __init__(self, limits: dict[int, int], used: dict[int, int]) -> None:
+        self._limits, self._used = limits, used
+
+    def take(self, tenant: int, gpus: int) -> None:
+        """A job of the tenant has so many more."""
+        self._used[tenant] = self._used.get(tenant, 0) + gpus
+
+    def exceeded(self, tenant: int, gpus: int) -> dict[str, float] | None:
+        """The numbers for a reason, if so many more exceed the tenant's quota."""
+        limit, used = self._limits.get(tenant), self._used.get(tenant, 0)
+        if limit is None or used + gpus <= limit:
+            return None
+        return {"asked_gpus": float(gpus), "used_gpus": float(used), "quota_gpus": float(limit)}

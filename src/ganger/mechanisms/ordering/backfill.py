@@ -1,4 +1,5 @@
-"""Reservations: when those at the head of the queue will start, and who may start before them.
+"""Reservations: when the jobs at the head of the queue will start, and which jobs may start before
+them.
 
 Counts GPUs per cell over time from the expected ends of what runs. EASY keeps one reservation,
 conservative backfilling one for every waiting job that it looks at (Mu'alem and Feitelson, TPDS
@@ -104,8 +105,8 @@ class Reservations:
         return start
 
     def candidates(self, jobs: list[int]) -> list[int]:
-        """Those of `jobs` who are short enough to start now somewhere and delay no reservation,
-        were they alone."""
+        """Those of `jobs` that are short enough to start now somewhere and delay no reservation,
+        each taken alone."""
         view, ids = self._view, np.array(jobs, np.int64)
         asked = view.jobs.gpus[ids]
         sizes = np.unique(asked)

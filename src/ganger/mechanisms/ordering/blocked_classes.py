@@ -4,13 +4,15 @@ What is free or can be evicted for a head that failed, its *hope*, grows in two 
 given back, or a running job comes to stand behind it. So it fails again until its cells were given
 back as many GPUs as it lacked then, and besides as many as jobs before it have taken since. A head
 that lacks CPUs, host memory or parts of a GPU fails again until anything was given back. All of
-that holds for whoever of its class and shape comes behind it, too: when a head has started, the
-next one is mostly known to fit nowhere. What a class waits for is therefore kept while the class is
-tried. Of some classes nothing can be said; they are tried at every decision. All of it is cache.
+that holds for each job of its class and shape that comes behind it, too: when a head has started,
+the next one is mostly known to fit nowhere. What a class waits for is therefore kept while the
+class is tried. Of some classes nothing can be known; they are tried at every decision. All of it is
+cache.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from ganger.core.books.ledger import Cell
@@ -27,6 +29,13 @@ def by_shape(reason: Reason) -> tuple[int, str]:
     return reason.shape, reason.code
 
 
+@lru_cache(maxsize=4096)
+def lacking(shape: int, gpus: int, stirs: int, rules: tuple[tuple[str, float], ...]) -> Reason:
+    """Why jobs of a shape wait for GPUs: said again and again."""
+    evidence = {"asked_gpus": float(gpus), **dict(rules)}
+    return Reason("Resources", "QueuePolicy", shape, evidence=evidence, until=stirs)
+
+
 class _Limit:
     """A cell can do something for a class only once its `returned` has reached both: `count` for
     enough GPUs all in all, `least` for anything at all, where there are enough but not together."""
@@ -38,8 +47,8 @@ class _Limit:
 
 
 class Record:
-    """What a class waits for: `entry` is the job of which it was found, and whoever comes behind it
-    has no better hope. `tried`: the class is tried in this decision."""
+    """What a class waits for: `entry` is the job of which it was found; a job behind it has no
+    better hope. `tried`: the class is tried in this decision."""
 
     __slots__ = ("entry", "limits", "reason", "tried")
 
@@ -125,7 +134,7 @@ class Blocked:
                     limit.least -= max(gpus, 1)
 
     def always(self, kind: int) -> None:
-        """Nothing can be said of `kind`: it is tried at every decision."""
+        """Nothing can be known of `kind`: it is tried at every decision."""
         self.forget(kind)
         self._due.add(kind)
 

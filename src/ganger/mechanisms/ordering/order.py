@@ -1,4 +1,4 @@
-"""Who goes first: formulas on columns, and what may be assumed about how they change.
+"""Which job goes first: formulas on columns, and what may be assumed about how they change.
 
 A formula takes a view and one job or an array of them, and gives a number each: smaller goes
 first. Ties end in the job's number, which is the order of submission.

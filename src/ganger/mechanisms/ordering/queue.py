@@ -1,17 +1,18 @@
-"""The ordered queue: walk the waiting jobs in order, start who fits, preempt who comes later.
+"""The ordered queue: walk the waiting jobs in order, start jobs that fit, preempt jobs that come
+later.
 
 The rule, in full (the object reference in the tests says the same in a few lines): take waiting
 jobs in order of key. One that fits starts. If it does not and the policy preempts, running jobs
-that come after it are evicted, the last one first, until it fits; those evicted are then
-restored where they were, the first one first, if their devices are still free, and otherwise stand
-in line again. If it still does not fit, nothing is evicted, and the walk rule says who may pass.
+that come after it are evicted, the last one first, until it fits; those evicted are then restored
+where they were, the first one first, if their devices are still free, and otherwise stand in line
+again. If it still does not fit, nothing is evicted, and the walk rule says which jobs may pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from heapq import heapify, heappop, heappush, heapreplace
 from types import MappingProxyType
 from typing import TypeAlias
@@ -32,9 +33,9 @@ from ganger.core.plan import Placement, Plan, Reason
 from ganger.core.state.table import Ids
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
-from ganger.mechanisms.ordering.admit import Quotas, Walk
+from ganger.mechanisms.ordering.admit import Quotas, UnderQuota, Walk
 from ganger.mechanisms.ordering.backfill import Reservations
-from ganger.mechanisms.ordering.blocked_classes import ANY_RETURN, Entry, by_shape
+from ganger.mechanisms.ordering.blocked_classes import ANY_RETURN, Entry, by_shape, lacking
 from ganger.mechanisms.ordering.order import FIRST_COME, Moves, Order
 from ganger.mechanisms.ordering.queue_index import QueueIndex, StandingIndex, negated
 from ganger.mechanisms.placement.place import PACK, Placer
@@ -45,10 +46,10 @@ _ONLY_NEW = QUEUED | COMMANDED
 _STRICT, _SKIP, _TENANT, _STEPS = Walk.STRICT, Walk.SKIP, Walk.TENANT, Moves.STEPS
 _AS_IS: Mapping[int, int] = MappingProxyType({})
 _BACKFILLING = (Walk.EASY, Walk.CONSERVATIVE)
+_TENANTS = (1 << 30) - 1
+"""The bits of a tenant in a class, from bit 50 on."""
 _EVICTED = -1
 """The class of those who were evicted in this walk and stand in line again, each for itself."""
-
-
 _Victim: TypeAlias = tuple[Entry, int, int]
 """A running job as it stands in line to be evicted: its entry, its cell, its GPUs."""
 
@@ -91,20 +92,20 @@ class QueuePolicy:
             return int(at.tenant[job])
         kind: int = (at.shape[job] << 80) | (at.within[job] + 1)
         if self.quotas is not None:
-            kind |= at.tenant[job] << 50
+            kind |= at.tenant[job] << 50  # `_TENANTS` finds it again
         return kind | (self.place.kind(view, job) << 45)
 
     @cached_property
     def remembers(self) -> bool:
         """Whether a class that was blocked need not be tried until something changed for it. Where
-        the first who is blocked decides over the others, all are looked at in order."""
+        the first blocked job decides over the others, all are looked at in order."""
         alone = self.walk in (_SKIP, _TENANT) or (self.walk is _STRICT and self.quotas is None)
         return alone and self.place.by_room
 
     @cached_property
     def inherits(self) -> bool:
-        """Whether what blocks a head blocks whoever of its class comes behind it: if all of them
-        are placed alike, and no quota can be another reason to wait."""
+        """Whether what blocks a head blocks every job of its class behind it: if all of them are
+        placed alike, and no quota can be another reason to wait."""
         return self.remembers and self.walk is _SKIP and self.quotas is None
 
     @cached_property
@@ -114,7 +115,7 @@ class QueuePolicy:
 
     @cached_property
     def stirs(self) -> int:
-        """The changes without which nobody starts who could not."""
+        """The changes without which no job starts that could not start before."""
         stirs = CAPACITY_FREED | COMMANDED
         if self.preempt or self.walk in _BACKFILLING or not self.place.by_room:
             # Who comes or goes moves reservations, frees more than it takes, or changes sizes.
@@ -144,13 +145,6 @@ class QueuePolicy:
         return min(jump, self.place.relaxes(view, job)) if self.place.patient else jump
 
 
-@lru_cache(maxsize=4096)
-def _reason(shape: int, gpus: int, stirs: int, rules: tuple[tuple[str, float], ...]) -> Reason:
-    """Why jobs of a shape wait for GPUs: said again and again."""
-    evidence = {"asked_gpus": float(gpus), **dict(rules)}
-    return Reason("Resources", "QueuePolicy", shape, evidence=evidence, until=stirs)
-
-
 class _Pass:
     """One walk down the queue. What few walks need has its initial value in the class, since one
     is made for every decision."""
@@ -166,8 +160,7 @@ class _Pass:
     late = 0
     """GPUs of jobs that were told to start and cannot be evicted before they have."""
     gave_back = False
-    limits: Mapping[int, int] = _AS_IS
-    used: dict[int, int]
+    under: UnderQuota | None = None
 
     def __init__(self, policy: QueuePolicy, view: View, index: QueueIndex) -> None:
         self.policy, self.view, self.draft, self.index = policy, view, view.draft, index
@@ -181,7 +174,7 @@ class _Pass:
         self.kept: list[int] = []
         """Those of them that this turn gives back what they held: they notice nothing."""
         if policy.quotas is not None:
-            self.used, self.limits = policy.quotas.used(view), policy.quotas.limits(view)
+            self.under = policy.quotas.now(view)
 
     def run(self) -> Plan:
         """The plan."""
@@ -224,7 +217,7 @@ class _Pass:
         while heads:
             entry, kind = heads[0]
             job = entry[-1]
-            if self.limits and self._over_quota(job):
+            if self.under is not None and self._over_quota(job):
                 heappop(heads)
                 blocked.always(kind)
                 continue
@@ -254,22 +247,18 @@ class _Pass:
             heapreplace(self.heads, (head, kind))
 
     def _over_quota(self, job: int) -> bool:
-        at = self.view.at
-        tenant, gpus = at.tenant[job], at.gpus[job]
-        limit, used = self.limits.get(tenant), self.used.get(tenant, 0)
-        if limit is None or used + gpus <= limit:
-            return False
-        evidence = {"asked_gpus": float(gpus), "used_gpus": float(used), "quota_gpus": float(limit)}
-        self.reasons.append(
-            Reason("AssocGrpGRES", "QueuePolicy", at.shape[job], tenant, evidence, self.stirs)
-        )
-        return True
+        at, under = self.view.at, self.under
+        evidence = under.exceeded(at.tenant[job], at.gpus[job]) if under is not None else None
+        if evidence is not None:
+            what = at.shape[job], at.tenant[job]
+            self.reasons.append(Reason("AssocGrpGRES", "QueuePolicy", *what, evidence, self.stirs))
+        return evidence is not None
 
     def _why(self, job: int) -> Reason:
         """Why the job's class waits for GPUs."""
         at = self.view.at
         rules = self.rules + self.place.why(self.view, job)
-        return _reason(at.shape[job], at.gpus[job], self.stirs, rules)
+        return lacking(at.shape[job], at.gpus[job], self.stirs, rules)
 
     def _wait(self, job: int) -> None:
         """Note that the job's class waits for GPUs."""
@@ -340,9 +329,27 @@ class _Pass:
             if whole and pending.blocked.records:
                 cell = ledger.cell_of[placement[0].node]
                 pending.blocked.took(entry, cell, self.view.at.gpus[job])
-        if self.limits:
+        if self.under is not None:
             tenant = self.view.at.tenant[job]
-            self.used[tenant] = self.used.get(tenant, 0) + self.view.at.gpus[job]
+            self.under.take(tenant, self.view.at.gpus[job])
+            if self.policy.remembers:
+                self._now_over_quota(self.under, tenant, entry)
+
+    def _now_over_quota(self, under: UnderQuota, tenant: int, present: Entry) -> None:
+        """A job of the tenant started at `present`. Its blocked classes for which the quota is too
+        small now wait for that: those behind from now on, those before from the next decision."""
+        blocked, gpus = self.pending.blocked, self.view.at.gpus
+        for kind, record in list(blocked.records.items()):
+            mine = not record.tried and kind >> 50 & _TENANTS == tenant
+            head = self.pending.head(kind) if mine else None
+            if head is None or under.exceeded(tenant, gpus[head[-1]]) is None:
+                continue
+            if head > present:
+                record.tried = True
+                heappush(self.heads, (head, kind))
+            else:
+                self._wait(head[-1])
+                blocked.always(kind)
 
     # ------------------------------------------------------------------ preempting
 
@@ -459,7 +466,7 @@ class _Pass:
             self._promise(head, reserved.reserve(head))
             jobs = reserved.candidates(jobs)
         for job in jobs:
-            if self.limits and self._over_quota(job):
+            if self.under is not None and self._over_quota(job):
                 continue
             kind = policy.class_of(view, job)
             placement = policy.place.find(view, view.ledger, job) if kind in able else None

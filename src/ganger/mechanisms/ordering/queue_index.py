@@ -41,7 +41,7 @@ def negated(entry: Entry) -> Entry:
 
 
 class Classes(Protocol):
-    """Who fits alike, and until when."""
+    """Which jobs fit alike, and until when."""
 
     @property
     def timed(self) -> bool:
@@ -158,8 +158,8 @@ class Running:
         heappush(self._heap, entry)
 
     def pop_last(self, view: View, threshold: Entry) -> Entry | None:
-        """Take out and return the entry of the job last in order, if it is below `threshold`;
-        else None. All parts of both are negated: who comes last has the smallest.
+        """Take out and return the entry of the job last in order, if it is below `threshold`; else
+        None. All parts of both are negated: the job that comes last has the smallest.
 
         Keys that improve while a job runs are stored as they were; an entry on top is brought up
         to date before it is believed (the true last one is never above its stored place).
@@ -188,9 +188,10 @@ class Running:
 class QueueIndex:
     """Both heaps, kept level with the view, and the times at which keys jump.
 
-    A running job that stands before all who wait can be evicted for none of them. Its jumps are
-    *silent* until one takes it to the level (the first part of the key) of the first who waits:
-    nobody is woken for them, and its entry is brought up to date when somebody looks for a victim.
+    A running job that stands before all that wait can be evicted for none of them. Its jumps are
+    *silent* until one takes it to the level (the first part of the key) of the first that waits:
+    the policy is not woken for them, and its entry is brought up to date when a victim is looked
+    for.
     """
 
     def __init__(

@@ -81,8 +81,8 @@ class PowerSaver:
     """Another policy, and beside it the power of the nodes that it uses.
 
     At the end of each `bin` (microseconds) `saving` says how many nodes should be on; idle ones
-    with the highest numbers are switched off. If somebody waits, nodes are woken at once: as many
-    as those who wait ask for and the buffer. `predicted(series, ahead)` forecasts nodes in use.
+    with the highest numbers are switched off. If jobs wait, nodes are woken at once: as many as
+    these jobs ask for, and the buffer. `predicted(series, ahead)` forecasts nodes in use.
     """
 
     orders: ClassVar[tuple[type, ...]] = (Provision,)

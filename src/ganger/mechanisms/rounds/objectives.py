@@ -49,7 +49,7 @@ class Raised:
 
 @dataclass(frozen=True)
 class LargestSum:
-    """The largest sum of throughputs; starves whoever is slow everywhere. `in_order`: of
+    """The largest sum of throughputs; starves jobs that are slow everywhere. `in_order`: of
     throughputs over the job's best, the earlier the heavier. `priced`: of throughput per dollar,
     types without a price counting as 1 USD/h. `deadlines`: jobs that have one get what it takes to
     meet it, unless that is out of reach (Gavel, sections 4.2 and 4.4)."""

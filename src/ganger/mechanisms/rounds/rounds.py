@@ -60,9 +60,9 @@ class Allocator(Protocol):
 
 
 class Remembering(Protocol):
-    """An allocator whose answer depends on more of the past than the tables keep. `notes` are
-    three numbers by job, part of the policy's memory; `remember` is called whenever who competes
-    has changed, and before an allocation."""
+    """An allocator whose answer depends on more of the past than the tables keep. `notes` are three
+    numbers by job, part of the policy's memory; `remember` is called whenever the set of competing
+    jobs has changed, and before an allocation."""
 
     def remember(self, view: View, ids: Ids, notes: Notes) -> Notes:
         """The notes brought up to now; `notes` itself is left alone."""
@@ -106,17 +106,18 @@ class RoundPolicy:
     waiting jobs start on GPUs that became free. A change of the job set makes a new allocation,
     at the next round.
 
-    How far off: the rule is Adams' method of apportionment. With jobs of one GPU nobody is ever a
-    round ahead of its fraction, so that after R rounds none of n jobs is off by n/R or more.
-    With gangs on one type less is sure, for fractions that add up to its G GPUs may fit together
-    in no round (two gangs of 2 and a job of 1 on 3 GPUs, 0.6 of the time each): a gang of g with
-    fraction x has had at least (R b - s) / (b + G / x - g) of R rounds, where s GPUs are asked for
-    by the others, b = G - g + d, and d divides G and all sizes. Who is kept out sees b GPUs taken
-    by those before it, and each of these is before it only until it has had its part of what
-    x had. Gangs of the whole type so end no more than n - 1 rounds of their own x behind.
+    How far off: the rule is Adams' method of apportionment. With jobs of one GPU no job is ever a
+    round ahead of its fraction, so that after R rounds none of n jobs is off by n/R or more. With
+    gangs on one type less is sure, for fractions that add up to its G GPUs may fit together in no
+    round (two gangs of 2 and a job of 1 on 3 GPUs, 0.6 of the time each): a gang of g with fraction
+    x has had at least (R b - s) / (b + G / x - g) of R rounds, where s GPUs are asked for by the
+    others, b = G - g + d, and d divides G and all sizes. A job that is kept out sees b GPUs taken
+    by those before it, and each of these is before it only until it has had its part of what x had.
+    Gangs of the whole type so end no more than n - 1 rounds of their own x behind.
 
-    `pairs`: rows of two jobs put both on the same GPUs. Who may have another beside it holds half
-    of its GPUs even when it is alone there, so that nobody is interrupted when a partner comes.
+    `pairs`: rows of two jobs put both on the same GPUs. A job that may have another beside it holds
+    half of its GPUs even when it is alone there, so that no job is interrupted when a partner
+    comes.
     """
 
     name: str

@@ -1,5 +1,8 @@
 """Services as sets of replicas: a service holds nothing itself, each replica is a child of its own,
-so that scaling starts and stops replicas and never restarts a sibling."""
+so that scaling starts and stops replicas and never restarts a sibling.
+
+A service is started on no devices, and its replicas are asked for with `Spawn`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a request is asked of: one model of its family or several, or nobody, where the answer is
+"""Which models are asked: one of the request's family or several, or none, where the answer is
 known already."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ganger.mechanisms.serving.choice import Choice
 
 
 class Ensemble(Struct):
-    """A request that several models answer: how many have not yet, and what the others said."""
+    """A request that several models answer: how many have not yet, and what the others answered."""
 
     missing: int
     said: dict[int, int] = {}

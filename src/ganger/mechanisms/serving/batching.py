@@ -201,7 +201,7 @@ class Aimd:
 @dataclass(frozen=True)
 class WithinSlack(_Plain):
     """The largest batch that the tightest request can still wait for: its execution ends by the
-    deadline of the first. Who cannot be answered in time even alone is refused.
+    deadline of the first. A request that cannot be answered in time even alone is refused.
 
     (Tang et al.: Nanily, HPCC 2019: the batch whose execution time comes closest below the
     remaining time.) The mean is what counts.

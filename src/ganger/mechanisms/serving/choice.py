@@ -13,6 +13,7 @@ from ganger.core.errors import BadInput
 from ganger.core.serving.world import Lane, World
 from ganger.core.units import SECOND
 from ganger.mechanisms.serving.on_time import OnTime
+from ganger.mechanisms.serving.pipeline import quickest
 
 
 class Choice(Protocol):
@@ -26,7 +27,8 @@ class Choice(Protocol):
         BadInput for models of which too little is known."""
 
     def learn(self, world: World, memory: Any, row: int, outputs: Mapping[int, int]) -> None:
-        """What the models that were asked in time said, by model; -1 where that is not known."""
+        """What the models that were asked in time answered, by model; -1 where that is not
+        known."""
 
     def combine(
         self, world: World, memory: Any, row: int, outputs: Mapping[int, int]
@@ -152,8 +154,8 @@ class Exp4(_Weighing):
     def combine(
         self, world: World, memory: Weights, row: int, outputs: Mapping[int, int]
     ) -> tuple[int, int]:
-        """The class with the greatest weight behind it; of those that said it, the model with the
-        greatest weight is named. At equal weights the lower number wins."""
+        """The class with the greatest weight behind it; of those that answered it, the model with
+        the greatest weight is named. At equal weights the lower number wins."""
         weights = self._weights(world, memory, row)
         votes: dict[int, float] = {}
         for model, said in outputs.items():
@@ -262,3 +264,26 @@ def _latencies(world: World, model: int, lanes: Sequence[Lane]) -> list[Sequence
     """The mean latencies of a model, by lane that runs it."""
     found = [world.latencies(model, lane) for lane in lanes]
     return [each.mean for each in found if each is not None]
+
+
+@dataclass(frozen=True)
+class Quickest:
+    """Of what is in some memory already, else of all, the model that takes least alone."""
+
+    def begin(self, world: World) -> None:
+        """Nothing is learned."""
+
+    def choose(self, world: World, memory: Any, row: int, variants: Sequence[int]) -> Sequence[int]:
+        """One model."""
+        here = {model for store in world.stores for model in (*store.resident, *store.loading)}
+        return (min(variants, key=lambda model: (model not in here, quickest(world, model))),)
+
+    def learn(self, world: World, memory: Any, row: int, outputs: Mapping[int, int]) -> None:
+        """Nothing."""
+
+    def combine(
+        self, world: World, memory: Any, row: int, outputs: Mapping[int, int]
+    ) -> tuple[int, int]:
+        """The answer of the model that was asked."""
+        ((model, said),) = outputs.items()
+        return model, said

@@ -114,7 +114,8 @@ class Composed:
             [[model for model in those if groups.of_model[model]] for those in world.variants],
             self.batching.begin(world),
             self.asking.begin(world) if self.asking is not None and asks else None,
-            self.staging.begin(world) if self.staging is not None and world.pipelines else None,
+            self.staging.begin(world)
+            if self.staging is not None and (world.pipelines or self.staging.cuts) else None,
             None if self.residency is None else self.residency.begin(world),
         )  # fmt: skip
 
@@ -153,8 +154,8 @@ class Composed:
     def _arrive(self, world: World, memory: Memory, row: int) -> None:
         """A request that may be for a pipeline."""
         asked = world.requests.model[row - world.requests.base]
-        if asked >= world.first_pipeline:
-            assert self.staging is not None
+        assert self.staging is not None
+        if self.staging.runs(world, row):
             assert memory.staged is not None
             self._send_tasks(world, memory, self.staging.arrive(world, memory.staged, row))
         elif memory.asked is not None:

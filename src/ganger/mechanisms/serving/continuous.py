@@ -8,7 +8,7 @@ computed anew up to where it was. Nothing that waits begins in a step that preem
 
 Each model on each lane is an engine with a line of its own. A request goes to the lane with the
 fewest open requests; where several engines of a lane have work, they take turns step by step.
-Models that are no token models get batches of what waits.
+Models that are not token models get batches of what waits.
 """
 
 from __future__ import annotations

@@ -8,17 +8,19 @@ from typing import Final
 
 from msgspec import Struct
 
-from ganger.core.serving.world import Pipeline, Task, World
+from ganger.core.serving.world import Pipeline, Stage, Task, World
 from ganger.core.units import NEVER
 
 LATE: Final = "it could not be answered in time"
+_CUT: Final = -1
 _SALT: Final = 16
 """Draws with less are for others."""
 
 
 class Running(Struct):
     """A request under way, by stage: when it should be over, how many that feed it are not, the
-    items that it was handed, and its open tasks; `left`: all open tasks."""
+    items that it was handed, and its open tasks; `left`: all open tasks. `pipeline`: -1 for one
+    that is cut, as if it were a stage alone."""
 
     pipeline: int
     due: list[int]
@@ -40,6 +42,31 @@ class Staged(Struct):
 def quickest(world: World, model: int) -> int:
     """Microseconds of one item alone, where that takes least."""
     return min((each.mean[1] for each in world.models[model].latencies.values()), default=1)
+
+
+def largest(world: World, asked: int) -> int:
+    """The most inputs of a batch, on whatever lane, of what answers a request."""
+    tables = [
+        known
+        for lane in world.lanes
+        for model in world.variants[asked]
+        if not lane.copies and (known := world.latencies(model, lane)) is not None
+    ]
+    return max((each.largest for each in tables), default=0)
+
+
+def salt_of(stages: int, number: int, to: int) -> int:
+    """Of the lot by which a stage hands on a whole number of items to another, of so many."""
+    return _SALT + number * stages + to
+
+
+def stages_of(world: World, row: int, pipeline: int) -> tuple[Stage, ...]:
+    """Of a request under way: of its pipeline, or of one that is cut the only one, of the model
+    that is quickest."""
+    if pipeline == _CUT:
+        able = world.variants[world.requests.model[row - world.requests.base]]
+        return (Stage("", min(able, key=lambda model: quickest(world, model))),)
+    return world.pipelines[pipeline].stages
 
 
 def rests(pipeline: Pipeline, took: Sequence[float]) -> list[float]:
@@ -80,10 +107,12 @@ class Staging:
     A stage begins when all that feed it are over, with as many items as the one hands it that hands
     it most. Of `n` items a stage hands on `n` x the mean of the edge, up or down to a whole number
     by lot. The request is answered when no task is open. `drops`: one is refused as soon as what
-    is left of it takes too long even alone.
+    is left of it takes too long even alone. `cuts`: a request to a model that is larger than any
+    batch is run as a stage alone.
     """
 
     drops: bool = False
+    cuts: bool = False
 
     def begin(self, world: World) -> Staged:
         """Nothing is under way. Stages get time in proportion to what they take alone."""
@@ -102,10 +131,11 @@ class Staging:
         should be over, if not those of the memory."""
         requests = world.requests
         at = row - requests.base
-        code = requests.model[at] - world.first_pipeline
-        stages = world.pipelines[code].stages
+        code = max(requests.model[at] - world.first_pipeline, _CUT)
+        stages = stages_of(world, row, code)
         came, due = requests.arrival[at], requests.deadline[at]
-        parts = memory.parts[code] if parts is None else parts
+        if parts is None:
+            parts = (1.0,) if code == _CUT else memory.parts[code]
         dues = [NEVER if due >= NEVER else came + round(part * (due - came)) for part in parts]
         first = [0 if stage.after else requests.items[at] for stage in stages]
         running = memory.open[row] = Running(
@@ -119,7 +149,7 @@ class Staging:
     ) -> list[int]:
         """The tasks of stages for which all is there, and of those behind a stage that was handed
         nothing."""
-        stages = world.pipelines[running.pipeline].stages
+        stages = stages_of(world, row, running.pipeline)
         wanted = []
         while ready:
             number = ready.pop(0)
@@ -137,10 +167,10 @@ class Staging:
 
     def _hand_on(self, world: World, row: int, running: Running, number: int) -> list[int]:
         """A stage is over: the stages that can begin now."""
-        stages = world.pipelines[running.pipeline].stages
+        stages = stages_of(world, row, running.pipeline)
         ready = []
         for to, mean in stages[number].feeds:
-            lot = world.draw(row, _SALT + number * len(stages) + to)
+            lot = world.draw(row, salt_of(len(stages), number, to))
             running.items[to] = max(running.items[to], int(running.items[number] * mean + lot))
             running.after[to] -= 1
             if not running.after[to]:
@@ -163,8 +193,18 @@ class Staging:
         wanted = self._start(world, row, running, ready, world.now)
         if not running.left:
             del memory.open[row]
-            world.answer((row,))
+            world.answer((row,), task.model if running.pipeline == _CUT else -1)
         return wanted
+
+    def runs(self, world: World, row: int) -> bool:
+        """Whether a request is run by stages: one for a pipeline, or one that is cut."""
+        requests = world.requests
+        asked = requests.model[row - requests.base]
+        if asked >= world.first_pipeline:
+            return True
+        if not self.cuts or requests.each_one_item:
+            return False
+        return requests.items[row - requests.base] > largest(world, asked)
 
     def refuse(self, world: World, memory: Staged, number: int, why: str, at: int) -> None:
         """A task is not run: its request is dropped, once."""

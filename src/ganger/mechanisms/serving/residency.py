@@ -87,10 +87,10 @@ class Chance(_Plain):
 class NextUse:
     """What is asked for latest goes first. (Belady: A study of replacement algorithms for a
     virtual-storage computer, IBM Systems Journal 1966.) This is best where all models are of one
-    size. It must be told the future."""
+    size. It must know the future."""
 
     def begin(self, world: World) -> None:
-        """Raises BadInput where it is not told the future."""
+        """Raises BadInput where it does not know the future."""
         if world.stores and world.future is None:
             raise BadInput(
                 "it does not know which requests will come",

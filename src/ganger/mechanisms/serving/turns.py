@@ -120,9 +120,9 @@ class LeastServed:
     (Sheng et al.: Fairness in Serving Large Language Models, OSDI 2024, algorithm 2.) An input
     token counts `read`, an output token `write`, divided by the weight of the tenant (1 where
     `weights` does not say). A tenant of which no request waited is lifted, when one comes, to the
-    least among those that wait, or to whoever was the last to wait: what it did not ask for before,
-    it does not get later. Requests to other models count the time that their inputs take in the
-    largest batch.
+    least among those that wait, or to the tenant that was the last to wait: what it did not ask for
+    before, it does not get later. Requests to other models count the time that their inputs take in
+    the largest batch.
     """
 
     read: float = 1.0

@@ -163,7 +163,7 @@ class Packed(Place):
     # ------------------------------------------------------------------ crowds
 
     def crowds(self, view: View) -> Crowds:
-        """Who shares which GPUs now."""
+        """Which jobs share which GPUs now."""
         crowds = view.cached(Crowds)
         crowds.look(view, self)
         return crowds
@@ -213,7 +213,7 @@ class _TakePart:
 
 
 class Crowds:
-    """Who shares which GPUs, or is alone where another may come.
+    """Which jobs share which GPUs, or are alone where another may come.
 
     `jobs`: by devices, ascending by number. `kinds`: by kind its crowds, (weight of the first job,
     devices) ascending. `by_gpus`: the kinds by number of GPUs. `scores`: by a job's model, the

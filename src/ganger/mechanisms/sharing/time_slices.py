@@ -19,7 +19,7 @@ from ganger.core.plan import Placement, Plan, Reason, Resume, Suspend
 from ganger.core.protocols import revived
 from ganger.core.spec import Kind, Shape
 from ganger.core.state.jobs import Phase
-from ganger.core.units import NEVER
+from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.common.holdings_delta import HoldingsDelta
 from ganger.mechanisms.common.reasons import decides_at
@@ -276,7 +276,8 @@ class _Turns:
 
     def reasons(self) -> list[Reason]:
         """Why those in the queue wait: all that compute where they could are within their turns."""
-        numbers, until = decides_at(self.wake), _UNTIL | WOKE
+        numbers = {"turn_s": self._slices.quantum / SECOND} | decides_at(self.wake)
+        until = _UNTIL | WOKE
         return [
             Reason("Resources", "TimeSlices", shape, evidence=numbers, until=until)
             for shape in sorted(self._refused)
@@ -296,8 +297,8 @@ class Seen(NamedTuple):
 
 
 class Standing:
-    """Who computes where, who sleeps below, and whose turns are over, as of the last decision. A
-    cache: a decision looks at those who changed."""
+    """Which jobs compute where, which sleep below, and which turns are over, as of the last
+    decision. A cache: a decision looks at the jobs that changed."""
 
     __slots__ = (
         "_asleep",

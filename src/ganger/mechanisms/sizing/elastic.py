@@ -1,7 +1,10 @@
 """Elastic allocators: how large every job should be, by a gain rule over its throughput curve.
 
-All read the curves from the oracle (`throughput`) and what is left from `view.remaining`; where
-the oracle does not know, speed is taken as linear and all work as equal.
+All read the curves from the oracle (`throughput`) and what is left from `view.remaining`; where the
+oracle does not know, speed is taken as linear and all work as equal.
+
+Rules work on arrays of jobs x sizes. Only jobs that change size are drafted. Jobs that fit in other
+pools yield to jobs that fit only in this one.
 """
 
 from __future__ import annotations
@@ -52,9 +55,8 @@ class Classes:
         least, most, units = rows[:, :_OFFER].astype(np.int64).T
         speed = rows[:, _OFFER:]
         long = np.maximum(np.minimum(most, capacity // units), least)
-        if (long < most).any():
-            step = np.arange(1, speed.shape[1] + 1)
-            speed = np.take_along_axis(speed, np.minimum(step, long[:, None]) - 1, 1)
+        step = np.arange(1, speed.shape[1] + 1)
+        speed = np.take_along_axis(speed, np.minimum(step, long[:, None]) - 1, 1)
         self.curves = Curves(speed, least, long, units)
         self._said: dict[Callable[[Curves], Ints], Ints] = {}
 
@@ -347,7 +349,7 @@ def by_total(view: View, market: Market) -> Ints:
 
 def until_sated(rule: Rule, begin: Rule | None = None) -> Rule:
     """`rule`, one by which all grow, from `begin` or their least, until no next step gains any
-    more: where there is room for that, it need not be asked who is first."""
+    more: where there is room for that, no order among them is needed."""
 
     def sated(view: View, market: Market) -> Ints:
         sizes = market.least

@@ -1,4 +1,4 @@
-"""Marginal gain: who profits most from the next GPU. Curves in, sizes out.
+"""Marginal gain: which job profits most from the next GPU. Curves in, sizes out.
 
 `work` is what is left, in the unit that throughput counts. Sizes are in steps of the curves; 0
 means that the job does not run. All rules are pure and break ties by the lower index.
@@ -63,7 +63,8 @@ class Curves(NamedTuple):
 
 
 def first_fit(costs: Ints, capacity: int) -> NDArray[np.bool_]:
-    """Who gets all of what it wants, one after the other, where those who do not fit are passed."""
+    """Which jobs get all of what they want, one after the other; jobs that do not fit are
+    passed."""
     taken = np.zeros(len(costs), np.bool_)
     rows = np.flatnonzero(costs <= capacity)
     while len(rows):
@@ -151,7 +152,6 @@ def rests(curves: Curves) -> Ints:
     width = curves.speed.shape[1]
     size = np.broadcast_to(np.arange(1, width + 1), curves.speed.shape)
     goes_on = np.diff(curves.speed, axis=1, append=curves.speed[:, -1:]) > 0
-    goes_on &= size < curves.most[:, None]
     goes_on |= size < curves.least[:, None]
     stops = np.where(goes_on, width, size)[:, ::-1]
     return np.minimum.accumulate(stops, axis=1)[:, ::-1]
@@ -178,9 +178,8 @@ def afs(curves: Curves, lengths: Floats, capacity: int, *, shrinking: bool = Tru
     end = rests(curves)[:, 0]
     if curves.cost(end) <= capacity:
         return end
-    speed, size = curves.speed, np.arange(1, curves.speed.shape[1] + 1)
-    gain = np.diff(speed, axis=1, append=speed[:, -1:])
-    gain[size >= curves.most[:, None]] = 0.0
+    speed = curves.speed
+    gain = np.diff(speed, axis=1, append=speed[:, -1:])  # none beyond the most, where it is level
     each = np.broadcast_to(lengths[:, None], speed.shape)
     if shrinking:
         each = each / speed

@@ -1,4 +1,5 @@
-"""Rules that resize what runs: who shrinks to let others in, and who grows into what is left.
+"""Rules that resize what runs: which jobs shrink to let others in, and which grow into what is
+left.
 
 Each takes a view and a market and gives sizes in steps, 0 for none, like those of `elastic`.
 """
@@ -56,8 +57,8 @@ def speed_gains(curves: Curves) -> Floats:
 
 
 def up_to_knee(tolerance: float) -> Rule:
-    """MARBLE: first come, first served, everybody gets the GPUs at the knee of its curve, fewer if
-    only fewer are free; who runs grows up to its knee when GPUs become free."""
+    """MARBLE: first come, first served, each job gets the GPUs at the knee of its curve, fewer if
+    only fewer are free; a running job grows up to its knee when GPUs become free."""
 
     def knee(curves: Curves) -> Ints:
         return np.maximum(knees(curves, tolerance), curves.least)
@@ -80,8 +81,8 @@ def up_to_knee(tolerance: float) -> Rule:
 
 
 def by_least_loss(view: View, market: Market) -> Ints:
-    """Wang et al.: who arrives gets its least from whoever loses least remaining time by it; what
-    is free goes where remaining time falls most."""
+    """Wang et al.: a job that arrives gets its least from the jobs that lose least remaining time
+    by it; what is free goes where remaining time falls most."""
     curves, sizes = market.curves, held(view, market)
     gains = time_gains(curves, market.work)
     for i in np.flatnonzero(sizes == 0).tolist():
@@ -95,8 +96,8 @@ def by_least_loss(view: View, market: Market) -> Ints:
 
 
 def into_idle(view: View, market: Market) -> Ints:
-    """Elan: those who run, then those who wait, first come, first served, get their least, and
-    smaller ones pass; then each idle GPU goes where it adds most speed."""
+    """Elan: running jobs, then waiting ones, first come, first served, get their least, and smaller
+    ones pass; then each idle GPU goes where it adds most speed."""
     curves = market.curves
     order = np.argsort(held(view, market) == 0, kind="stable")
     sizes = _walk(market, order, curves.least)
@@ -149,10 +150,10 @@ class Claims:
 
 
 def patiently(patience: int, quiet: int) -> Rule:
-    """DRAGON: who waits starts as it asks, first come, first served, and smaller ones pass. Once
-    the first has waited for `patience` microseconds, those who run shrink towards their least to
-    let it in at its least; and so they do for what others claim (`Claims`). Where GPUs are idle and
-    nothing was done for `quiet`, those who run grow."""
+    """DRAGON: a waiting job starts as it asks, first come, first served, and smaller ones pass.
+    Once the first has waited for `patience` microseconds, running jobs shrink towards their least
+    to let it in at its least; and so they do for what others claim (`Claims`). Where GPUs are idle
+    and nothing was done for `quiet`, running jobs grow."""
 
     def rule(view: View, market: Market) -> Ints:
         before, usual = held(view, market), asked(view, market)
@@ -206,7 +207,8 @@ def _last_change(view: View) -> int:
 
 
 def patience_ends(patience: int, quiet: int, view: View) -> int:
-    """When the first who waits in a pool has waited enough, or it has been quiet for so long."""
+    """When the first job that waits in a pool has waited enough, or it has been quiet for so
+    long."""
     heads = (
         next((job for job in pool.tolist() if view.draft.holds(job) is None), None)
         for pool in pools(view, view.pending)
@@ -220,7 +222,7 @@ def patience_ends(patience: int, quiet: int, view: View) -> int:
 def by_knapsack(utility: Utility, epsilon: float, effort: int, few: int = 12) -> Rule:
     """SMD: every job names the size that it wants, the least within `epsilon` of its fastest; a
     knapsack over GPUs, CPUs and host memory picks those whose `utility` of completing is largest in
-    all. Who was not picked gets its least while there is room.
+    all. A job that was not picked gets its least while there is room.
 
     `effort`: how many jobs the knapsack tries out as its first ones, where at most `few` compete.
     """

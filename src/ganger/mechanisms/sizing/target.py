@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeGuard
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, WOKE
 from ganger.core.plan import Plan, Reason
@@ -88,11 +89,11 @@ class TargetPolicy:
         if memory.rests:
             missed = max(-((memory.due - view.now) // self.every), 0)
             memory = TargetMemory(memory.due + missed * self.every)
-        same = view.now
+        same, numbers = view.now, dict[str, float]()
         if self.on_events or view.now >= memory.due or not len(view.active):
             if view.now >= memory.due or memory.due == NEVER:
                 memory = TargetMemory(min(view.now + self.every, NEVER))
-            self._aim(view, jobs)
+            numbers = self._aim(view, jobs)
             same = self._same_until(view, jobs)
         wake = memory.due if len(jobs) else NEVER
         if same > memory.due:
@@ -101,7 +102,8 @@ class TargetPolicy:
         if _wakes(self.allocator):
             wake = min(wake, self.allocator.wake(view))
         until = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
-        reasons = [Reason("Resources", "TargetPolicy", evidence=decides_at(wake), until=until)]
+        numbers |= decides_at(wake)
+        reasons = [Reason("Resources", "TargetPolicy", evidence=numbers, until=until)]
         reasons = reasons if len(view.pending) else []
         return view.draft.plan(reasons, wake, until), memory
 
@@ -113,8 +115,8 @@ class TargetPolicy:
             return view.now
         return self.allocator.lasts(view, jobs)
 
-    def _aim(self, view: View, jobs: Ids) -> None:
-        """Allocate, and draw the way there."""
+    def _aim(self, view: View, jobs: Ids) -> dict[str, float]:
+        """Allocate, and draw the way there; what was wanted, as evidence."""
         without = jobs[view.jobs.gpus[jobs] == 0]
         allocator: Any = self.allocator
         if hasattr(allocator, "sizes"):
@@ -122,7 +124,8 @@ class TargetPolicy:
             if len(without):
                 more = without[~among(without, np.sort(ids))]
                 ids, gpus = np.append(ids, more), np.append(gpus, np.zeros_like(more))
-            return towards_sizes(view, Sizes(ids, gpus), self.place)
+            towards_sizes(view, Sizes(ids, gpus), self.place)
+            return _evidence(len(jobs) - len(without), gpus)
         wants, least, shape = list[Want](), dict[tuple[int, int], int](), view.at.shape
         for (job, *_), gpu_type, gpus, *_ in allocator.allocate(view, jobs):
             kind = shape[job], gpus
@@ -131,4 +134,14 @@ class TargetPolicy:
             wants.append(Want(job, gpus, gpu_type, least[kind]))
         named = {want.job for want in wants}
         wants += [Want(job, 0) for job in without.tolist() if job not in named]
-        return towards(view, wants, self.place, above_sleepers(view))
+        towards(view, wants, self.place, above_sleepers(view))
+        return _evidence(len(jobs) - len(without), np.array([want.gpus for want in wants]))
+
+
+def _evidence(competing: int, gpus: NDArray[Any]) -> dict[str, float]:
+    """How many jobs compete, how many of them are to run, and on how many GPUs together."""
+    return {
+        "competing_jobs": float(competing),
+        "chosen_jobs": float(np.count_nonzero(gpus)),
+        "wanted_gpus": float(gpus.sum()),
+    }

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from ganger.core.plan import AskAt, Plan, Spawn
+from ganger.core.plan import AskAt, Plan, Reason, Spawn
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER
 from ganger.core.view import View
@@ -133,14 +133,23 @@ class SuccessiveHalving:
         if self.staged is not None:
             width = self.staged.width(view, rung)
             if granted < rung and view.at.size[parent] != self.staged.grant(view, rung):
-                why = [why_waiting("SuccessiveHalving")]
+                why = [self._why_waiting(trials, rung, width)]
                 plan = view.draft.plan(why, wake=view.now + 1, until=CHANGES)
                 return plan, HalvingMemory(rung, trials, rung)
             self._widen(view, found.open, width)
             granted = rung
         all_run = found.line.start(view, self.place, found.open.__contains__, width)
-        reasons = [] if all_run else [why_waiting("SuccessiveHalving")]
+        reasons = [] if all_run else [self._why_waiting(trials, rung, width)]
         return view.draft.plan(reasons, until=CHANGES), HalvingMemory(rung, trials, granted)
+
+    def _why_waiting(self, trials: list[int], rung: int, width: int) -> Reason:
+        """Why trials of the rung do not run."""
+        return why_waiting(
+            "SuccessiveHalving",
+            width or self.gpus,
+            rung_trials=len(trials),
+            rung_end_epochs=self._goal(trials, rung),
+        )
 
     def over(self, view: View, memory: HalvingMemory) -> bool:
         """Whether no trial is left to run."""

@@ -37,6 +37,23 @@ class Limits:
         return self.deadline < NEVER or budget < float(NEVER)
 
 
+def reached(
+    limits: Limits, seconds: float, epochs: float, gpu_hours: float, cost: float | None
+) -> str:
+    """Which limit a search that is over has come to, after so long since it was submitted: `the
+    deadline`, `the budget of NAME`, or ""."""
+    if limits.deadline < NEVER and seconds >= limits.deadline / SECOND:
+        return "the deadline"
+    for name, used, limit in (
+        ("epochs", epochs, limits.epochs),
+        ("GPU-hours", gpu_hours, limits.gpu_hours),
+        ("money", cost or 0.0, limits.money),
+    ):
+        if limit < float(NEVER) and used >= limit * (1 - 1e-9):
+            return f"the budget of {name}"
+    return ""
+
+
 def _held(view: View, search: int) -> int:
     """The GPU-microseconds that a search has held, also while it was about to begin."""
     jobs = view.jobs

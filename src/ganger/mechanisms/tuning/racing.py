@@ -49,6 +49,15 @@ Verdict: TypeAlias = float | Leaves
 """The epoch at which a trial that goes on is judged next, or how it leaves."""
 
 
+class Divided(msgspec.Struct, frozen=True):
+    """How GPUs were divided last: `among` which trials, by the epoch at which each is judged next,
+    how many GPUs, and how many each has."""
+
+    among: dict[int, float] = {}
+    gpus: int = 0
+    widths: dict[int, float] = {}
+
+
 class RacingMemory(msgspec.Struct, frozen=True):
     """How far a search is. `rungs`: at each place where trials are judged, how bad each was that
     came there; `gone`: which of them have gone on after they were set aside."""
@@ -68,6 +77,7 @@ class RacingMemory(msgspec.Struct, frozen=True):
     """If sizes change: when trials began, and how long that takes."""
     closed: bool = False
     """Whether no trial begins any more, and none goes on that was set aside."""
+    divided: Divided = Divided()
 
 
 class _Order:
@@ -124,6 +134,7 @@ class Race:
         self.asking = 0
         self.scores, self.timing = dict(memory.scores), memory.timing
         self.closed = memory.closed
+        self.divided = memory.divided
 
     def remembered(self) -> RacingMemory:
         """What is to be remembered."""
@@ -136,6 +147,7 @@ class Race:
             self.scores,
             self.timing,
             self.closed,
+            self.divided,
         )
 
     def seen(self, job: int) -> bool:
@@ -236,12 +248,26 @@ class Dealer(Protocol):
         """Trials that get more of the `free` GPUs, and how many they have then."""
 
 
+class Divider(Protocol):
+    """Divides all GPUs of the search between its trials, which may also share some."""
+
+    @property
+    def most_gpus(self) -> int:
+        """The most GPUs that a trial has."""
+
+    def slots(self, gpus: int) -> int:
+        """How many trials run at once on so many GPUs."""
+
+    def divide(self, race: Race) -> bool:
+        """Draw what each trial of the race has; whether all run."""
+
+
 @dataclass(frozen=True)
 class Racing:
     """As many trials run as the grant has room for, each on `gpus` GPUs. Where there is room for
     one more, one that was set aside goes on if `judge` says so; else a new one is asked for, until
     there have been `trials`. What is left then goes to those that `dealer` says, if there is
-    one."""
+    one. Where there is a `divider`, that says instead how many run, and on what."""
 
     name: str
     judge: Judge
@@ -252,6 +278,7 @@ class Racing:
     """The searcher that belongs to the recipe, if one does."""
     place: Placer = PACK
     dealer: Dealer | None = None
+    divider: Divider | None = None
     orders = (Spawn,)
 
     def decide(self, view: View, memory: RacingMemory | None) -> tuple[Plan, RacingMemory]:
@@ -264,10 +291,14 @@ class Racing:
         if memory is None:
             race.asked = len(race.goals)
         self._fill(race, search, known)
-        all_run = known.line.start(view, self.place, race.goals.__contains__)
+        if self.divider is not None:
+            all_run = self.divider.divide(race)
+        else:
+            all_run = known.line.start(view, self.place, race.goals.__contains__)
         if self.dealer is not None:
             self._deal(race, self.dealer, self._free(race, search))
-        reasons = [] if all_run else [why_waiting("Racing")]
+        raced = len(race.goals)
+        reasons = [] if all_run else [why_waiting("Racing", self.gpus, raced_trials=raced)]
         return view.draft.plan(reasons, until=CHANGES), race.remembered()
 
     def over(self, view: View, memory: RacingMemory) -> bool:
@@ -354,9 +385,12 @@ class Racing:
         return resumed
 
     def _free(self, race: Race, search: int) -> int:
-        """The GPUs of the grant that no trial in the race has, or will start on."""
+        """The GPUs of the grant that no trial in the race has, or will start on; where a divider
+        says how many run, how many more may."""
         at, draft = race.view.at, race.view.draft
         free: int = at.size[search]
+        if self.divider is not None:
+            return self.divider.slots(free) - len(race.goals)
         if self.dealer is None:
             return free - self.gpus * len(race.goals)
         for job in race.goals:
@@ -381,7 +415,8 @@ class Racing:
     def _trial(self, view: View, search: int, known: Known) -> JobSpec:
         """What is asked for."""
         if known.trial is None:
-            widest = self.dealer.most_gpus if self.dealer is not None else 0
+            sizes = self.dealer or self.divider
+            widest = sizes.most_gpus if sizes is not None else 0
             known.trial = trial_of(view, search, self.gpus, widest)
         return known.trial
 

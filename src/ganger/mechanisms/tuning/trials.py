@@ -14,6 +14,7 @@ from ganger.core.plan import Reason
 from ganger.core.spec import JobSpec, Kind, Role, Shape
 from ganger.core.state.facts import Curve
 from ganger.core.state.jobs import Phase
+from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.common.reconcile import Want, placed
 from ganger.mechanisms.placement.place import Placer
@@ -52,7 +53,7 @@ def search_of(view: View, name: str) -> int:
 
 
 def trial_of(view: View, search: int, gpus: int, widest: int = 0) -> JobSpec:
-    """A trial of which nothing is said but what it may hold: `gpus`, or up to `widest` if that is
+    """A trial that states nothing but what it may hold: `gpus`, or up to `widest` if that is
     more."""
     spec = view.jobs.spec(search)
     role = Role(size=gpus, least=gpus, most=widest) if widest > gpus else Role(size=gpus)
@@ -85,7 +86,7 @@ def resize(view: View, job: int, gpus: int, place: Placer) -> bool:
 
 
 class Line:
-    """Trials that wait to be started, the earliest row first. A cache: who is in it may have been
+    """Trials that wait to be started, the earliest row first. A cache: a trial in it may have been
     started since."""
 
     def __init__(self) -> None:
@@ -119,6 +120,8 @@ class Line:
         return True
 
 
-def why_waiting(by: str) -> Reason:
-    """The reason of trials that wait for room in the grant."""
-    return Reason("Resources", by, until=CHANGES)
+def why_waiting(by: str, each: int, **numbers: float) -> Reason:
+    """The reason of trials that wait for room in the grant: `each` is to have so many GPUs;
+    `numbers` as in `Reason.evidence`. A number of epochs that no trial trains is left out."""
+    told = {name: float(number) for name, number in numbers.items() if number < NEVER}
+    return Reason("Resources", by, evidence={"each_gpus": float(each)} | told, until=CHANGES)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from ganger.core.serving.router import Router
 from ganger.core.units import SECOND
+from ganger.mechanisms.serving.asking import Asking
 from ganger.mechanisms.serving.batching import Preferred, Single, SizeOrTimeout
+from ganger.mechanisms.serving.choice import Quickest
 from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.dispatch import LeastLoaded, PowerOfTwo, RoundRobin
+from ganger.mechanisms.serving.pipeline import Staging
 from ganger.mechanisms.serving.queues import Fifo
 from ganger.mechanisms.serving.residency import NextUse, Residency
 from ganger.recipes.registry import Count, Duration, Many, Paper, Positive, recipe
@@ -141,12 +144,18 @@ def clairvoyant(
     could not be in time even alone is given up. Where there are token models, and unless `steps` is
     off, steps are put together as in continuous batching, of up to `size` sequences, those first
     that are due first or take least (`order`); and what could not be in time with the output that
-    it will have is given up. Where not all models fit in memory, what waits goes at once, and the
-    model that is asked for latest goes for one that is missing. It is a plan that can be carried
-    out, not the best one.
+    it will have is given up; steps and other batches take turns. Where not all models fit in
+    memory, what waits goes at once, and the model that is asked for latest goes for one that is
+    missing. It is a plan that can be carried out, not the best one.
     """
     return Clairvoyant(
         full,
         ForeseenSteps.of(order, size) if steps else None,
-        Composed("serve.clairvoyant", Preferred(64, 0), residency=Residency(NextUse())),
+        Composed(
+            "serve.clairvoyant",
+            Preferred(64, 0),
+            asking=Asking(Quickest()),
+            staging=Staging(cuts=True),
+            residency=Residency(NextUse()),
+        ),
     )

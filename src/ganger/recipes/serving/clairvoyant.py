@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from ganger.core.errors import BadInput
 from ganger.core.serving.router import Abilities, Router
-from ganger.core.serving.verbs import OK, Batch, Do, Ended, News, Part, Wait
+from ganger.core.serving.verbs import OK, Batch, Do, Ended, Interrupt, News, Part, Wait
 from ganger.core.serving.world import Lane, Latencies, Task, World
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.serving.continuous import Memory as Lines
@@ -39,6 +39,14 @@ class Memory(Struct):
     came: list[int]
     staged: Staged
     cut: dict[int, int] = {}
+
+
+class Spoken(Lines, kw_only=True):
+    """The same where token models are asked as well, whose requests are in steps. `stepped`: the
+    lanes of which the last batch was a step."""
+
+    plans: Memory
+    stepped: set[int] = field(default_factory=set)
 
 
 class Plan(NamedTuple):
@@ -74,9 +82,9 @@ class Clairvoyant:
     """See the module. `full`: from which load on (of what lanes can do with the best batches, until
     the deadlines of what waits) the batch is run that serves most requests per time, in any order,
     and for which more may be waited; below it, the earliest deadline first, at once.
-    `steps`: what runs where there are token models (None: whole requests, as of others);
-    `loading`: where not all models fit. Of a family, the model that is quickest on the lane
-    answers."""
+    `steps`: what runs token models that requests name (None: whole requests, as of others), in turn
+    with the rest; `loading`: where not all models fit. Of a family, the model that is quickest on
+    the lane answers."""
 
     full: float
     steps: ForeseenSteps | None
@@ -92,30 +100,28 @@ class Clairvoyant:
         """Nothing waits."""
         if world.stores:
             return self.loading.begin(world)
-        if self.steps is not None and any(known.tokens for known in world.models):
-            return self.steps.begin(world)
         count = len(world.variants)
-        return Memory([[] for _ in range(count)], [0] * count, _STAGING.begin(world))
-
-    def _other(self, world: World) -> Router | None:
-        """What decides instead of this."""
-        if world.stores:
-            return self.loading
-        return self.steps if isinstance(world.memory, Lines) else None
+        plans = Memory([[] for _ in range(count)], [0] * count, _STAGING.begin(world))
+        if self.steps is None or not any(known.tokens for known in world.models):
+            return plans
+        lines = self.steps.begin(world)
+        return Spoken(lines.engines, lines.open, lines.drops, lines.turns, plans=plans)
 
     def arrive(self, world: World, rows: range) -> None:
         """Each waits by its deadline; one that is larger than any batch in parts."""
-        other = self._other(world)
-        if other is not None:
-            _refuse_others(world, rows, pipelines=other.can.pipelines)
-            other.arrive(world, rows)
+        if world.stores:
+            self.loading.arrive(world, rows)
             return
-        memory: Memory = world.memory
+        memory = _plans_of(world)
         requests = world.requests
         for row in rows:
             at = row - requests.base
             asked = requests.model[at]
             memory.came[asked] += 1
+            if _speaks(world, asked):
+                assert self.steps is not None, "without steps nothing is run in them"
+                self.steps.arrive(world, range(row, row + 1))
+                continue
             if asked >= world.first_pipeline:
                 _wait(world, memory, _STAGING.arrive(world, memory.staged, row))
                 continue
@@ -137,21 +143,33 @@ class Clairvoyant:
                     for size in sizes
                 ],
             )
+        for lane in _in_the_way(world):
+            world.interrupt(lane)
 
     def next(self, world: World, idle: Sequence[Lane]) -> Sequence[Do]:
-        """The best plan for each lane; one that begins later is waited for."""
-        other = self._other(world)
-        if other is not None:
-            return other.next(world, idle)
-        memory: Memory = world.memory
+        """The best plan for each lane; one that begins later is waited for. Plans and steps take
+        turns."""
+        if world.stores:
+            return self.loading.next(world, idle)
+        memory = _plans_of(world)
+        spoken = world.memory if isinstance(world.memory, Spoken) else None
         orders: list[Do] = []
         wake = NEVER
         _drop(world, memory)
         for lane in idle:
             plan = self._best(world, memory, lane)
+            later = plan is None or plan.begins > world.now
+            if spoken is not None:
+                turn = later or lane.number not in spoken.stepped
+                step = self._step(world, lane, alone=plan is None) if turn else None
+                if step is not None:
+                    spoken.stepped.add(lane.number)
+                    orders.append(step)
+                    continue
+                spoken.stepped.discard(lane.number)
             if plan is None:
                 continue
-            if plan.begins > world.now:
+            if later:
                 wake = min(wake, plan.begins)
                 continue
             some = plan.able[plan.skips : plan.skips + plan.size]
@@ -161,8 +179,17 @@ class Clairvoyant:
             part = Part(plan.by, rows, world.count_items(rows))
             orders.append(Batch(lane.number, (part,), "the best that is to come"))
         if wake < NEVER:
-            orders.append(Wait(wake, 1 << 30))
+            orders.append(Wait(wake, 1 << 30 if spoken is None else 1))
         return orders
+
+    def _step(self, world: World, lane: Lane, *, alone: bool) -> Batch | None:
+        """A step of a token model; where nothing else waits (`alone`) for as long as it goes on
+        alike."""
+        assert self.steps is not None, "without steps nothing is run in them"
+        for order in self.steps.next(world, (lane,)):
+            assert isinstance(order, Batch), "it only runs"
+            return order if alone else replace(order, steps=1)
+        return None
 
     def _best(self, world: World, memory: Memory, lane: Lane) -> Plan | None:
         here = [
@@ -256,44 +283,66 @@ class Clairvoyant:
 
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
         """Answer, and begin what can begin by that; what failed waits again."""
-        other = self._other(world)
-        if other is not None:
-            return other.ended(world, done)
+        if world.stores:
+            return self.loading.ended(world, done)
         order = done.order
         assert isinstance(order, Batch), "it loads nothing"
-        memory: Memory = world.memory
         part = order.parts[0]
+        if part.tokens:
+            assert self.steps is not None, "without steps nothing is run in them"
+            return self.steps.ended(world, done)
+        memory = _plans_of(world)
         if done.outcome != OK:
             _wait(world, memory, part.tasks)
-            return ()
-        world.answer([number for number in part.tasks if number >= 0], part.model)
-        for number in part.tasks:
-            if number < 0:
-                _over(world, memory, number, part.model)
-        return ()
+        else:
+            world.answer([number for number in part.tasks if number >= 0], part.model)
+            for number in part.tasks:
+                if number < 0:
+                    _over(world, memory, number, part.model)
+        return [Interrupt(lane) for lane in _in_the_way(world)]
 
     def told(self, world: World, news: News) -> Sequence[Do]:
         """Lanes come and go; it is asked again."""
-        other = self._other(world)
-        return () if other is None else other.told(world, news)
+        if world.stores:
+            return self.loading.told(world, news)
+        return self.steps.told(world, news) if self.steps and _is_spoken(world) else ()
+
+
+# ---------------------------------------------------------------------- beside token models
+
+
+def _is_spoken(world: World) -> bool:
+    return isinstance(world.memory, Spoken)
+
+
+def _plans_of(world: World) -> Memory:
+    memory: Memory | Spoken = world.memory
+    return memory.plans if isinstance(memory, Spoken) else memory
+
+
+def _speaks(world: World, asked: int) -> bool:
+    """Whether a request is for a token model that is run in steps."""
+    memory: Memory | Spoken = world.memory
+    return isinstance(memory, Spoken) and any(
+        asked in those and those[asked].tokens for those in memory.engines
+    )
+
+
+def _in_the_way(world: World) -> list[int]:
+    """The lanes that go on with steps while something waits that they could run in between."""
+    if not _is_spoken(world):
+        return []
+    waits = [model for model, waiting in enumerate(_plans_of(world).waiting) if waiting]
+    return [
+        lane.number
+        for lane in world.lanes
+        if isinstance(lane.running, Batch)
+        and lane.running.steps > 1
+        and any(quickest(world, model, lane) is not None for model in waits)
+    ]
 
 
 # ---------------------------------------------------------------------- parts and stages
-
-
-def _refuse_others(world: World, rows: range, *, pipelines: bool) -> None:
-    """Raises BadInput for what is run neither beside token models nor where not all models fit."""
-    requests = world.requests
-    for row in rows:
-        at = row - requests.base
-        asked = requests.model[at]
-        where = "beside token models" if not world.stores else "where not all models fit"
-        if asked >= world.first_pipeline and not pipelines:
-            raise BadInput(f"serve.clairvoyant runs no pipelines {where}",
-                           where=world.asked(asked), mend="use another recipe")  # fmt: skip
-        if len(_cut(world, asked, requests.items[at], NEVER)) > 1:
-            raise BadInput(f"serve.clairvoyant cuts no requests {where}",
-                           where=world.asked(asked), mend="use another recipe")  # fmt: skip
 
 
 def _wait(world: World, memory: Memory, numbers: Sequence[int]) -> None:

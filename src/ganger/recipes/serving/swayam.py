@@ -1,8 +1,8 @@
 """Swayam's frontends: each works out alone how many backends all of them need.
 
-Gujarati et al.: Swayam: Distributed Autoscaling to Meet SLAs of Machine Learning Inference
-Services with Resource Efficiency, Middleware 2017. No frontend is told what the others do: they see
-equal parts of the requests, and use the first backends of one list.
+Gujarati et al.: Swayam: Distributed Autoscaling to Meet SLAs of Machine Learning Inference Services
+with Resource Efficiency, Middleware 2017. No frontend knows what the others do: they see equal
+parts of the requests, and use the first backends of one list.
 """
 
 from __future__ import annotations

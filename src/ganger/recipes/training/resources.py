@@ -85,7 +85,7 @@ def cpu_disaggregation(
 
 
 class First(Enum):
-    """Who goes first."""
+    """Which job goes first."""
 
     FIFO = "fifo"
     SRTF = "srtf"

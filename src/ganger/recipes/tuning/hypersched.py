@@ -130,8 +130,8 @@ class ByDeadline:
     gpus: int
     most_gpus: int
     deadline: int
-    dealing: Dealing = Dealing.UNIFORM
-    ends: bool = True
+    dealing: Dealing
+    ends: bool
     """Whether trials cease to begin at all."""
 
     def closes(self, race: Race) -> bool:

@@ -11,10 +11,12 @@ from typing import Annotated, NamedTuple, TypeAlias
 
 import msgspec
 
+from ganger.core.errors import BadInput
 from ganger.core.plan import Plan, Spawn
+from ganger.core.profiles import Profile
 from ganger.core.protocols import Policy
 from ganger.core.state.jobs import Phase
-from ganger.core.units import HOUR
+from ganger.core.units import HOUR, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.placement.place import PACK
 from ganger.mechanisms.tuning.trials import (
@@ -142,9 +144,16 @@ class Rounds:
         if at >= len(plan):
             return view.draft.plan(until=CHANGES), memory
         if asked < at and view.at.size[search] != self.wants(view, memory):
-            return view.draft.plan([why_waiting("Rounds")], view.now + 1, CHANGES), memory
+            why = why_waiting("Rounds", plan[at].width, round_trials=len(trials))
+            return view.draft.plan([why], view.now + 1, CHANGES), memory
         waits = self._run(view, trials, plan[at].width)
-        reasons = [why_waiting("Rounds")] if waits else []
+        why = why_waiting(
+            "Rounds",
+            plan[at].width,
+            round_trials=len(trials),
+            round_ends_at_s=self._end(view, memory.begun, at) / SECOND,
+        )
+        reasons = [why] if waits else []
         return view.draft.plan(reasons, self._end(view, memory.begun, at), CHANGES), memory
 
     def over(self, view: View, memory: RoundsMemory) -> bool:
@@ -190,9 +199,21 @@ class Rounds:
     def _length(self, view: View, begun: int) -> int:
         return int(view.jobs.submitted[view.within]) + self.deadline - begun
 
+    def refuse(self, gpus: int, profile: Profile) -> None:
+        """Raise BadInput if a search that asks for so many GPUs can plan nothing."""
+        if not self._planned(gpus, profile):
+            hours = self.deadline / HOUR
+            raise BadInput(
+                f"not one trial comes as far as {self.progress or self.rounds:g} rounds on one GPU"
+                f" in {self.gpu_hours:g} GPU-hours and {hours:.3g} h",
+                where="seer",
+                mend="give it more GPU-hours, or ask for less `progress`",
+            )
+
     def _plan(self, view: View) -> tuple[Round, ...]:
-        gpus = int(view.at.gpus[view.within])
-        profile = view.oracle.profile("")
+        return self._planned(int(view.at.gpus[view.within]), view.oracle.profile(""))
+
+    def _planned(self, gpus: int, profile: Profile) -> tuple[Round, ...]:
         widths = range(self.most_gpus.bit_length())
         scaling = tuple(profile.speedup(1 << power, 1) for power in widths)
         length = self.deadline / self.rounds / HOUR
@@ -228,6 +249,6 @@ def seer(
     (up to `trials`, and to the GPUs that the search asks for) and 1, 2, 4, ... GPUs for each in
     each round, up to `most_gpus` and never fewer than before, so that the budget holds and the
     last ones come as far as in `progress` rounds on one GPU (0: as in all rounds). The search has
-    no more GPUs than the trials of a round. Where nothing can be planned no trial begins.
+    no more GPUs than the trials of a round. Where nothing can be planned the search is refused.
     """
     return Rounds("seer", trials, rounds, eta, deadline, gpu_hours, progress, most_gpus, mode)

@@ -43,8 +43,8 @@ class Copied(msgspec.Struct, kw_only=True):
 
 
 def backup(places: Places, target: Path, *, force: bool = False) -> Copied:
-    """Copy the journal to `target`, whole and durable, whoever writes it meanwhile. Only its owner
-    may read the copy. Raises BadInput."""
+    """Copy the journal to `target`, whole and durable, also while it is written. Only its owner may
+    read the copy. Raises BadInput."""
     if not places.journal.exists():
         raise BadInput(
             "there is no journal to copy",

@@ -90,8 +90,8 @@ class Header(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def named(recipe: str | None, before: str) -> str:
-    """The recipe of a plane that is asked for: as `before` where nothing is said, none by that
-    word."""
+    """The recipe of a plane that is asked for: as `before` where none is named; no recipe for the
+    word `none`."""
     return before if not recipe else "" if recipe == "none" else recipe
 
 

@@ -1,4 +1,8 @@
-"""From the journal to a kernel: the last snapshot, and the batches since decided again."""
+"""From the journal to a kernel: the last snapshot, and the batches since decided again.
+
+If the present version of a policy decides otherwise than the record, the record stands, and `ganger
+status` reports it.
+"""
 
 from __future__ import annotations
 

@@ -104,13 +104,13 @@ def refuse_bad_recipes(recipe: str, inner: str, serving: str, *, bounded: bool =
 
 
 def outlook(daemon: Daemon, row: int, *, interval: bool = True) -> Outlook | None:
-    """When a waiting job is expected to start; None if that cannot be said."""
+    """When a waiting job is expected to start; None if that is not known."""
     return outlooks(daemon, [row], interval=interval).get(row)
 
 
 def prospects(daemon: Daemon, row: int) -> tuple[Waits | None, Outlook | None]:
     """What a waiting job waits for and what would help, and when it is expected to start; None for
-    what cannot be said or takes too long."""
+    what is not known or takes too long."""
     there = None
     with contextlib.suppress(TooLong, Enough):
         copy = copier(daemon)
@@ -125,7 +125,7 @@ def prospects(daemon: Daemon, row: int) -> tuple[Waits | None, Outlook | None]:
 
 
 def outlooks(daemon: Daemon, rows: Sequence[int], *, interval: bool = True) -> dict[int, Outlook]:
-    """When jobs are expected to start, of those that wait and of which it can be said."""
+    """When jobs are expected to start, of those that wait and of which that is known."""
     with daemon.lock:
         jobs = daemon.kernel.jobs
         waiting = int(np.count_nonzero(jobs.phase[: jobs.n] == Phase.PENDING))

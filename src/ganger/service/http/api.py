@@ -1,4 +1,5 @@
-"""The HTTP application: routes from the table, errors as problem+json, who asks, OpenAPI 3.1."""
+"""The HTTP application: routes from the table, errors as problem+json, the identity of the user who
+asks, OpenAPI 3.1."""
 
 from __future__ import annotations
 
@@ -75,7 +76,7 @@ _STATUS: Final[dict[type[GangerError], tuple[int, str]]] = {
 
 
 def problem(error: GangerError) -> Response:
-    """An error of whoever asked."""
+    """An error of the request."""
     status, title = _STATUS.get(type(error), (400, "Bad input"))
     if "going down" in str(error):
         status, title = 503, "Going down"
@@ -119,8 +120,8 @@ def user_of(uid: int) -> tuple[str, int]:
 
 
 class Identify:
-    """Knows who asks: by the connection's Unix socket, or over TCP by the token. No other header
-    and no address matters."""
+    """Identifies the user who asks: by the connection's Unix socket, or over TCP by the token. No
+    other header and no address matters."""
 
     def __init__(self, app: ASGIApp, world: AppContext) -> None:
         self._app, self._world = app, world

@@ -33,7 +33,7 @@ from ganger.service.reports.rows import node_answers
 
 
 class AppContext:
-    """The daemon, and how it is reached. `shared`: several users, told apart by the socket;
+    """The daemon, and how it is reached. `shared`: several users, distinguished by the socket;
     `whole_gpus`: the engine gives no parts of GPUs."""
 
     def __init__(
@@ -90,7 +90,7 @@ class AppContext:
         return [types.get(name.lower(), name) for name in names]
 
     def listen_for_steps(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wake those who wait whenever a step was made."""
+        """Wake requests that wait whenever a step was made."""
         self._stepped = stepped = asyncio.Event()
 
         def tell() -> None:
@@ -116,7 +116,7 @@ class AppContext:
             return
 
     def refuse_others(self, who: Who, rows: Sequence[int]) -> None:
-        """Raise Forbidden unless every job is `who`'s own."""
+        """Raise Forbidden unless the user owns every job."""
         for row in rows:
             if not self.owns(who, row):
                 raise Forbidden(f"job {row + 1} belongs to another user")
@@ -125,7 +125,7 @@ class AppContext:
         self, who: Who, kind: str, parents: Iterable[str], tasks: bool = False
     ) -> None:
         """Raise BadInput for a search that nothing here would divide and for an array (`tasks`) of
-        services that a recipe would scale, Forbidden for a trial unless its parent is `who`'s own:
+        services that a recipe would scale, Forbidden for a trial unless the user owns its parent:
         an administrator's trial would run in what another holds."""
         if kind == "tune" and not capabilities_of(self.daemon.engine).grants:
             raise BadInput(
@@ -148,30 +148,31 @@ class AppContext:
         self.refuse_others(who, [int(parent) - 1 for parent in parents])
 
     def owns(self, who: Who, row: int) -> bool:
-        """Whether the job is `who`'s own."""
+        """Whether the user owns the job."""
         jobs = self.daemon.kernel.jobs
         return jobs.users[jobs.user[row]] == who.user
 
     def refuse_users(self, who: Who) -> None:
-        """Raise Forbidden unless `who` is an administrator."""
+        """Raise Forbidden unless the user is an administrator."""
         if not who.admin:
             raise Forbidden("only an administrator may do this")
 
     def refuse_beyond(self, who: Who, tenant: str, priority: float, weight: float) -> None:
-        """Raise Forbidden unless `who` may have jobs of this tenant with this priority and weight.
-        In personal mode tenants are book-keeping."""
+        """Raise Forbidden unless the user may have jobs of this tenant with this priority and
+        weight. In personal mode tenants are book-keeping."""
         if self.shared and not who.admin:
             self.rights.refuse_beyond(who, tenant, priority, weight)
 
     def someone(self, user: str, uid: int, gid: int) -> Who:
-        """Who is at the other end of the Unix socket."""
+        """The user at the other end of the Unix socket."""
         admin = not self.shared or uid in (0, os.getuid()) or user in self.roles.admins
         return Who(user, uid, gid, admin)
 
     def bearer(self, token: bytes) -> Who | None:
-        """Who bears this token: the daemon's own user with the first one, others with theirs. In
-        shared mode a token is worth nothing when its user is gone. In personal mode one of the role
-        user is worth nothing: its jobs would run as the daemon's user, who may do everything."""
+        """The user that this token stands for: the daemon's own user for the first token, others
+        for theirs. In shared mode a token is worth nothing when its user is gone. In personal mode
+        one of the role user is worth nothing: its jobs would run as the daemon's user, who may do
+        everything."""
         if self.token_hash and hmac.compare_digest(digest(token), self.token_hash):
             mine = pwd.getpwuid(os.getuid())
             return Who(mine.pw_name, mine.pw_uid, mine.pw_gid, admin=True)

@@ -1,5 +1,5 @@
-"""HTTP connections: who is at the other end, how many there may be, and for how long they may keep
-a descriptor without asking anything.
+"""HTTP connections: the user at the other end, how many there may be, and for how long they may
+keep a descriptor without asking anything.
 
 The user at the other end of a Unix socket is what the kernel says when the connection is made, and
 is kept beside the connection: nothing that a request holds can change it.

@@ -1,4 +1,5 @@
-"""What happened to jobs, as it happens: kept for a while, so that who reconnects misses nothing."""
+"""What happened to jobs, as it happens: kept for a while, so that a client that reconnects misses
+nothing."""
 
 from __future__ import annotations
 

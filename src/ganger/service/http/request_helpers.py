@@ -1,4 +1,5 @@
-"""What endpoints share: who asks, what of whom, and having it done."""
+"""What endpoints share: the user who asks, the jobs that are meant, and having the order carried
+out."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def world_of(request: Request) -> AppContext:
 
 
 def who_of(request: Request) -> Who:
-    """Who asks, as the transport says."""
+    """The user who asks, as the transport says."""
     who: Who = request.scope["ganger.who"]
     return who
 

@@ -1,4 +1,5 @@
-"""What a request may hold, in the words of JSON Schema: as much of `accept` as can be said there.
+"""What a request may hold, in the words of JSON Schema: as much of `submission` as can be stated
+there.
 
 What depends on the cluster, on other jobs, or on arithmetic between fields cannot: whether it fits,
 whether a job that is waited for exists, whether GPUs divide evenly among workers, the order of

@@ -1,4 +1,5 @@
-"""uvicorn over sockets of our own: who is at the other end is known from them, not from headers."""
+"""uvicorn over sockets of our own: the user at the other end is known from them, not from
+headers."""
 
 from __future__ import annotations
 

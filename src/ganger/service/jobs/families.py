@@ -1,4 +1,4 @@
-"""Searches and services as they are submitted, and what their children are told."""
+"""Searches and services as they are submitted, and what their children get to know."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ import numpy as np
 from ganger.client import grid
 from ganger.client.request import JobRequest
 from ganger.core.errors import BadInput
+from ganger.core.profiles import PLAIN_PROFILE
 from ganger.core.spec import JobSpec, Kind
+from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Jobs, Phase
+from ganger.core.units import NEVER
 from ganger.lab.tuning.own_recipe import own_recipe
+from ganger.mechanisms.common.two_level import refuse_hopeless
 from ganger.service.jobs.job_facts import Family, JobFacts
 
 if TYPE_CHECKING:
@@ -82,6 +86,28 @@ def _check_recipe(request: JobRequest) -> None:
             f"a trial takes {gpus} GPUs, and the search has {request.gpus}",
             where="gpus",
             mend="ask for more",
+        )
+    refuse_hopeless(policy, request.gpus, PLAIN_PROFILE)
+
+
+def refuse_unpriced(spec: JobSpec, nodes: Nodes) -> None:
+    """Raise BadInput for a search with a budget of money that might hold GPUs without a price:
+    they would cost it nothing."""
+    policy = own_recipe(spec.inner) if spec.inner else None
+    limits = getattr(policy, "limits", None)
+    if limits is None or limits.money >= NEVER:
+        return
+    codes = set(nodes.gpu_type[: nodes.n][nodes.gpus[: nodes.n] > 0].tolist())
+    kinds = [nodes.type_specs[code] for code in sorted(codes)]
+    free = [
+        kind.name for kind in kinds
+        if kind.price <= 0 and (not spec.shape.gpu_types or kind.name in spec.shape.gpu_types)
+    ]  # fmt: skip
+    if free:
+        raise BadInput(
+            f"GPUs of type {free[0]} have no price, so that a budget of money would never be used",
+            where="recipe: money",
+            mend="state their `price` in the cluster file, or limit gpu_hours",
         )
 
 

@@ -1,5 +1,9 @@
 """What keeps a job on hold besides people: a time that has not come, jobs that are not over,
-ceilings."""
+ceilings.
+
+`dependencies` and `limits` say when a job is released. A policy never sees a job on hold, so that
+none can exceed a limit.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +122,7 @@ class Holds:
 
     def opened(self, now: int) -> list[tuple[int, str]]:
         """Jobs to `release`, since their last gate is open now, and to `cancel`, since one will
-        never open; each is told once."""
+        never open; each is named once."""
         found, self._ready = set(self._ready), []
         while self._line and self._line[0][0] <= now:
             at, job = heapq.heappop(self._line)
@@ -135,7 +139,8 @@ class Holds:
         return told + [(job, "cancel") for job in never]
 
     def notice(self, kernel: Kernel, touched: Iterable[int]) -> None:
-        """See who began or is over since, for whom others wait; `touched` are the step's jobs."""
+        """See which jobs began or are over since, for which others wait; `touched` are the step's
+        jobs."""
         phases, first_start = kernel.jobs.phase, kernel.jobs.first_start
         happened = [
             (row, begin)

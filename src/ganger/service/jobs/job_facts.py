@@ -25,10 +25,9 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     over first; `conditions`: what else must have become of others; `singleton`: earlier jobs of its
     name and user must be over; `array` and `task`: the row of the first task of its array and its
     own number (-1: none), `throttle`: how many tasks of it may be in the queue at once (0: all);
-    `params`: of a task of a grid, its values by name;
-    `family`: of a search or a service, what its children are; `child`: its number among the
-    children of its parent, from 0 (-1: it has none);
-    `script`: the text of its script, or ""; `mail_to` is told of events `mail_on`.
+    `params`: of a task of a grid, its values by name; `family`: of a search or a service, what its
+    children are; `child`: its number among the children of its parent, from 0 (-1: it has none);
+    `script`: the text of its script, or ""; `mail_to` gets mail about events `mail_on`.
     """
 
     name: str

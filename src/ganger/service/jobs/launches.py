@@ -1,4 +1,4 @@
-"""What an engine is told when it launches a job: its facts, with the names of this job put in."""
+"""What an engine gets when it launches a job: its facts, with the names of this job put in."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from ganger.client.grid import filled
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import Jobs
-from ganger.core.units import NEVER
-from ganger.engines.launch import Launch
-from ganger.service.durable.journal import Journal
+from ganger.core.units import NEVER, SECOND
+from ganger.engines.launch import SUPERVISOR_KILLED, Launch
+from ganger.service.durable.journal import Attempt, Journal
 from ganger.service.jobs.job_facts import JobFacts
 
+_NOT_ITS_DOING: Final = ("Refused", "NodeFail")
+_SOON: Final = 60 * SECOND
 _SLURM = re.compile(r"%(%|[0-9]{0,2}[jJAaxu])")
 
 
 def kept_run_time(jobs: Jobs, job: int) -> int:
     """How long a job ran in attempts whose work is kept (microseconds): of its run time the part
-    that the kept work is of all that it did. Suspended time is no run time."""
+    that the kept work is of all that it did. Suspended time is not run time."""
     work, lost = float(jobs.work[job]), float(jobs.lost[job])
     part = work / (work + lost) if work + lost > 0 else 1.0
     return int(int(jobs.ran[job]) * part)
@@ -40,7 +43,8 @@ def launch_of(
     command = tuple(filled(word, words) for word in launch.command)
     if facts.script and scripts:
         command = (str(_script(scripts, facts, job)), *command)  # executed, so the kernel reads #!
-    failed = sum(failure(attempt.outcome) for attempt in journal.attempts(job))
+    attempts = journal.attempts(job)
+    failed = sum(failure(attempt.outcome) for attempt in attempts)
     env = {"GANGER_HOME": str(journal.path.parent.absolute()), **launch.env}
     if facts.task >= 0:
         env["GANGER_ARRAY_ID"] = str(facts.array + 1)
@@ -58,6 +62,7 @@ def launch_of(
         error=pattern(launch.error, facts, job),
         limit=max(launch.limit - kept_run_time(jobs, job), 1) if launch.limit < NEVER else NEVER,
         retries=max(launch.retries - failed, 0),
+        kills=max(launch.kills - _killed_at_once(attempts), 0),
         script="" if scripts else facts.script,
         steps=launch.steps and steps,
         hollow=facts.family is not None and jobs.kind[job] == Kind.TUNE,
@@ -79,7 +84,20 @@ def _of_child(facts: JobFacts, job: int, jobs: Jobs) -> dict[str, str]:
 
 def failure(outcome: str) -> bool:
     """Whether an attempt that ended so failed by its own doing."""
-    return bool(outcome) and outcome != "Preempted" and not outcome.startswith("Refused")
+    return bool(outcome) and outcome != "Preempted" and not outcome.startswith(_NOT_ITS_DOING)
+
+
+def _killed_at_once(attempts: list[Attempt]) -> int:
+    """How many attempts in a row, up to the last that is over, lost their supervisor soon."""
+    count = 0
+    for attempt in reversed(attempts):
+        if attempt.ended < 0:
+            continue
+        soon = attempt.started < 0 or attempt.ended - attempt.started < _SOON
+        if not (soon and attempt.outcome.endswith(SUPERVISOR_KILLED)):
+            break
+        count += 1
+    return count
 
 
 def _words(facts: JobFacts, job: int) -> dict[str, str]:

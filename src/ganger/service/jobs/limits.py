@@ -63,10 +63,11 @@ def begins(group: Group, first: int) -> bool:
 
 
 class Limits:
-    """What is let in below which ceiling, and who waits for room, by priority and submission.
+    """Which jobs are let in below which ceiling, and which wait for room, by priority and
+    submission.
 
-    Who is let in stays so until it is over: what is let in never exceeds a ceiling that was there
-    before it, under any policy and after any preemption.
+    A job that is let in stays so until it is over: what is let in never exceeds a ceiling that was
+    there before it, under any policy and after any preemption.
     """
 
     def __init__(self) -> None:
@@ -138,7 +139,7 @@ class Limits:
         return None
 
     def over(self, jobs: Iterable[int]) -> list[int]:
-        """Jobs are over; who is let in for them."""
+        """Jobs are over; the jobs that are let in for them."""
         freed: dict[Group, None] = {}
         for job in jobs:
             if self._waits.pop(job, None) is not None:
@@ -170,7 +171,7 @@ class Limits:
             heapq.heappush(self._lines[waits[0]], (-priority, job))
 
     def raised(self, group: Group, most: int) -> list[int]:
-        """Another ceiling over jobs that are counted already; who is let in now."""
+        """Another ceiling over jobs that are counted already; the jobs that are let in now."""
         self.most[group] = most
         return self._fill([group])
 

@@ -1,4 +1,5 @@
-"""Who may submit to which tenant, and how high: what administrators of a shared daemon say."""
+"""Which users may submit to which tenant, and with which priority: what administrators of a shared
+daemon state."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ class TenantRights(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Rights(msgspec.Struct, frozen=True):
-    """What was said of tenants. Of others it holds: the user of that name submits there, with
-    priority 0 at most and weight 1 at most."""
+    """The rights of tenants. For a tenant without an entry it holds: the user of that name submits
+    there, with priority 0 at most and weight 1 at most."""
 
     tenants: dict[str, TenantRights] = {}
 
@@ -42,8 +43,8 @@ class Rights(msgspec.Struct, frozen=True):
         return self.tenants.get(tenant, TenantRights())
 
     def refuse_beyond(self, who: Who, tenant: str, priority: float, weight: float) -> None:
-        """Raise Forbidden unless `who`, who is no administrator, may have jobs of this tenant, with
-        this priority and weight."""
+        """Raise Forbidden unless the user, if not an administrator, may have jobs of this tenant,
+        with this priority and weight."""
         rights = self.of(tenant)
         if tenant != who.user and who.user not in rights.members:
             raise Forbidden(

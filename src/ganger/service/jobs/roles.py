@@ -1,4 +1,4 @@
-"""Who may do what: administrators by name, tokens by their hash."""
+"""Which users may do what: administrators by name, tokens by their hash."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Token(msgspec.Struct, frozen=True):
 
 
 class Roles(msgspec.Struct, frozen=True):
-    """Everybody that somebody said something about. An administrator orders anybody's jobs, nodes
-    and the policy; a user orders their own jobs."""
+    """All users with an entry. An administrator orders anybody's jobs, nodes and the policy; a user
+    orders their own jobs."""
 
     admins: tuple[str, ...] = ()
     tokens: tuple[Token, ...] = ()
@@ -51,7 +51,7 @@ class Roles(msgspec.Struct, frozen=True):
         return msgspec.json.decode(journal.setting(SETTING) or "{}", type=cls)
 
     def with_token(self, user: str, role: str) -> tuple[Roles, str]:
-        """With a new token; it is told here and nowhere else. Raises BadInput."""
+        """With a new token; it is shown here and nowhere else. Raises BadInput."""
         if role not in ROLES:
             raise BadInput(f"{role!r} is not one of {', '.join(ROLES)}", where="role")
         token = secrets.token_urlsafe(32)

@@ -1,4 +1,4 @@
-"""From what is asked for to what the kernel is told: a request becomes specs and launch facts."""
+"""From what is asked for to what the kernel gets: a request becomes specs and launch facts."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ Rows = Callable[[str | int], list[int]]
 
 
 class Who(msgspec.Struct, frozen=True):
-    """Who asks. `uid` is -1 where the transport does not tell; an `admin` may order anybody's jobs,
-    nodes and the policy, others their own jobs."""
+    """The user who asks. `uid` is -1 where the transport does not say; an `admin` may order
+    anybody's jobs, nodes and the policy, others their own jobs."""
 
     user: str
     uid: int = -1

@@ -1,4 +1,4 @@
-"""Who is told of what: `notify.toml` in the daemon's folder, and what is said.
+"""Which sinks hear of what: `notify.toml` in the daemon's folder, and the words of messages.
 
 [[webhook]]
 name = "chat"
@@ -55,7 +55,7 @@ class _Sink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     users: tuple[str, ...] = ()
 
     def wants(self, event: str, job: JobAnswer) -> bool:
-        """Whether this is told there."""
+        """Whether this is sent there."""
         return (
             event in self.events
             and (not self.tenants or job.tenant in self.tenants)
@@ -109,7 +109,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def sinks(self) -> tuple[Webhook | Mail, ...]:
-        """Whom it names."""
+        """The sinks that it names."""
         return (*self.webhook, *self.mail)
 
     def check(self, where: str) -> Config:
@@ -178,7 +178,7 @@ def read_config(path: Path) -> Config:
 
 
 def event_of(change: Change) -> str:
-    """What a change is called here, "" if it is told to nobody."""
+    """What a change is called here, "" if no sink hears of it."""
     if change.state == "PENDING":
         if change.attempt == 0:
             return "submitted"

@@ -165,7 +165,7 @@ class Notifier:
         self._thread = threading.Thread(target=self._run, name="notify", daemon=True)
 
     def start(self) -> None:
-        """Begin; what was kept before is sent, too. What happens from now on is told, however late
+        """Begin; what was kept before is sent, too. What happens from now on is sent, however late
         the thread comes to it."""
         with self._daemon.lock:
             self._began = self._daemon.kernel.revision
@@ -174,7 +174,7 @@ class Notifier:
 
     @property
     def error(self) -> str:
-        """What is wrong now with the file that says who is told, or with the one of what waits."""
+        """What is wrong now with the file that names the sinks, or with the one of what waits."""
         return self._misread or self._unkept
 
     def wake(self) -> None:
@@ -182,7 +182,7 @@ class Notifier:
         self._stepped.set()
 
     def tell(self, message: Message) -> None:
-        """Tell something that is no change of a job's state."""
+        """Send something that is not a change of a job's state."""
         with self._lock:
             self._extra.append(message)
         self.wake()
@@ -201,7 +201,7 @@ class Notifier:
         return self._config.smtp is not None
 
     def answer(self) -> NotifyAnswer:
-        """Who is told, what waits, what went wrong."""
+        """Which sinks there are, what waits, what went wrong."""
         self._reload()
         waiting: dict[str, tuple[int, str]] = {}
         aside: list[tuple[int, str, bytes, float, str]] = []
@@ -230,8 +230,8 @@ class Notifier:
 
     @property
     def trouble(self) -> str:
-        """What is wrong now, "" if nothing is: with the file that says who is told, with the one
-        of what waits, or with messages that can never be sent."""
+        """What is wrong now, "" if nothing is: with the file that names the sinks, with the one of
+        what waits, or with messages that can never be sent."""
         if self.error or not self._aside:
             return self.error
         return f"{self._aside} messages set aside: see `ganger daemon notify`"

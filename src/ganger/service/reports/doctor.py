@@ -15,7 +15,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from ganger import __version__
-from ganger.client.answers import Status
+from ganger.client.answers import NodeAnswer, Status
 from ganger.client.connection import Client, NoDaemon
 from ganger.client.places import Places
 from ganger.client.strangers import others_may_change
@@ -319,6 +319,27 @@ def _agent(looked: Looked) -> Findings:
         yield Finding("ok", "agent", f"it runs, pid {pid}" if pid else "it is down")
 
 
+def _sharing(looked: Looked) -> Findings:
+    """By what jobs share a GPU, where machines with GPUs have said so."""
+    if looked.status is None:
+        return
+    client = Client(looked.places.root, timeout=5.0)
+    try:
+        nodes = client.call("GET", "/v1/nodes", list[NodeAnswer])
+    finally:
+        client.close()
+    for said, names in sorted(_by_sharing(nodes).items()):
+        yield Finding("ok", "sharing", f"jobs share GPUs by {said}, on {', '.join(names)}")
+
+
+def _by_sharing(nodes: Iterable[NodeAnswer]) -> dict[str, list[str]]:
+    found = dict[str, list[str]]()
+    for node in nodes:
+        if node.sharing:
+            found.setdefault(node.sharing, []).append(node.name)
+    return found
+
+
 def _cgroups(looked: Looked) -> Findings:
     if looked.settings.get("engine", "local") != "local":
         return
@@ -375,6 +396,6 @@ def _notify(looked: Looked) -> Findings:
 _LOOKS: Final[Iterable[tuple[str, Callable[[Looked], Findings]]]] = (
     ("versions", _versions), ("home", _home), ("permissions", _permissions), ("disk", _disk),
     ("journal", _journal), ("clock", _clock), ("recipe", _policy), ("daemon", _daemon),
-    ("sockets", _sockets), ("agent", _agent), ("cgroups", _cgroups), ("slurm", _slurm),
-    ("notify", _notify),
+    ("sockets", _sockets), ("agent", _agent), ("sharing", _sharing), ("cgroups", _cgroups),
+    ("slurm", _slurm), ("notify", _notify),
 )  # fmt: skip

@@ -51,7 +51,7 @@ def explain(daemon: Daemon, row: int) -> Explanation:
         what = f"has held {', '.join(has)}" if has else "has run and held nothing itself"
         if not explain_suspended(rows.scene_of(daemon), row, has, found):
             found.lines.append(f"It {what} for {lasts}.")
-            found.lines += explain_company(rows.scene_of(daemon), row)
+            explain_company(rows.scene_of(daemon), row, found)
     found.lines += families.sentences(daemon, row)
     preemptions = int(kernel.jobs.preemptions[row])
     if preemptions:
@@ -137,7 +137,7 @@ def _room(daemon: Daemon, group: Group) -> str:
 
 def spokesman(daemon: Daemon, rows_: list[int]) -> int:
     """Of an array the first task that waits, else the first that is not over, else the first; of
-    what is no array itself."""
+    what is not an array itself."""
     phases = daemon.kernel.jobs.phase[rows_]
     for true in (phases <= Phase.PENDING, phases < Phase.FINISHED):
         if true.any():

@@ -12,6 +12,8 @@ from ganger.client.grid import spoken
 from ganger.client.states import state_of
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import Phase
+from ganger.core.units import HOUR, SECOND
+from ganger.mechanisms.tuning.limits import Limited, reached
 from ganger.mechanisms.tuning.trials import Mode
 from ganger.service.daemon import Daemon
 from ganger.service.durable.reported import last_reports
@@ -53,7 +55,23 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
     ]
     told = [(child, value) for child, (_, value) in reports.items() if value is not None]
     best = better(daemon, row)(told, key=lambda one: one[1])[0] + 1 if told else None
-    return FamilyAnswer(children=children, best=best, metric=daemon.reader.facts(row).launch.metric)
+    return FamilyAnswer(
+        children=children,
+        best=best,
+        metric=daemon.reader.facts(row).launch.metric,
+        ended_by=_ended_by(daemon, row, sum(step for step, _ in reports.values())),
+    )
+
+
+def _ended_by(daemon: Daemon, row: int, epochs: float) -> str:
+    """Which limit a search came to that has ended, in words; "" for none, and of one that runs."""
+    jobs, policy = daemon.kernel.jobs, policy_over(daemon, row)
+    if not isinstance(policy, Limited) or jobs.phase[row] != Phase.FINISHED:
+        return ""
+    seconds = int(jobs.finished[row] - jobs.submitted[row]) / SECOND
+    prices = [kind.price for kind in daemon.kernel.nodes.type_specs]
+    hours = int(jobs.held[row]) / HOUR
+    return reached(policy.limits, seconds, epochs, hours, hours * max(prices, default=0.0))
 
 
 def better(daemon: Daemon, parent: int) -> Callable[..., tuple[int, float]]:
@@ -80,6 +98,8 @@ def sentences(daemon: Daemon, row: int) -> list[str]:
     listed = ", ".join(f"{number} {state.lower()}" for state, number in said.items())
     found = [f"Its {what}: {listed}."]
     known = family(daemon, row)
+    if known is not None and known.ended_by:
+        found.append(f"It came to {known.ended_by}, which ended its trials.")
     if known is not None and known.best is not None:
         found.append(_best(known.children, known.best, known.metric))
     windows = daemon.kernel.facts.services.get(row)

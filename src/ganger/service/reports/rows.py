@@ -26,8 +26,10 @@ from ganger.core.plan import Placement
 from ganger.core.spec import Kind, OnPreempt
 from ganger.core.state.jobs import HOLDS_DEVICES, Jobs, Phase
 from ganger.core.units import HOUR, NEVER, SECOND, WHOLE
+from ganger.engines.agent.protocol import Used
+from ganger.engines.machines import Box
 from ganger.lab.ahead import explaining
-from ganger.lab.ahead.explaining import Scene
+from ganger.lab.ahead.explaining import Measured, Scene
 from ganger.lab.ahead.whatif import Outlook
 from ganger.service.daemon import Daemon
 from ganger.service.durable.recovery import guard_of
@@ -122,7 +124,22 @@ def scene_of(daemon: Daemon) -> Scene:
         daemon.now(),
         lambda row: label(daemon, row),
         daemon.warnings,
+        lambda row: measured(daemon, row),
     )
+
+
+def measured(daemon: Daemon, row: int) -> Measured:
+    """For which part of the time a job may compute, and how fast it is beside others, as agents saw
+    its slowest part last; where they do not know its speed, as its own first steps were."""
+    found: dict[object, Used] = getattr(daemon.engine, "uses", {})
+    jobs = daemon.kernel.jobs
+    attempt = int(jobs.attempt[row])
+    uses = [one for one in list(found.values()) if one.key.both == (row, attempt)]
+    speeds = [one.speed for one in uses if one.speed > 0.0]
+    shares = any(slot.share for slot in _held(daemon, row))
+    if not speeds and shares and daemon.progress(row) and jobs.rate[row] > 0.0:
+        speeds = [float(jobs.rate[row])]
+    return Measured(min((one.rate for one in uses), default=None), min(speeds, default=None))
 
 
 def job_answer(daemon: Daemon, row: int) -> JobAnswer:
@@ -211,6 +228,9 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
     if phase == Phase.PENDING:
         pended += daemon.now() - int(jobs.pending_since[row])
     attempts = daemon.reader.attempts(row)
+    seen = measured(daemon, row) if phase == Phase.RUNNING else Measured()
+    done = phase == Phase.FINISHED and attempts and attempts[-1].outcome == "Preempted"
+    retired = attempts[-1] if done else None  # it was stopped since it was wanted no more
     return JobDetail(
         **_common(daemon, row),
         command=list(launch.command),
@@ -233,6 +253,8 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         pending=pended / SECOND,
         retries=launch.retries,
         progress=daemon.progress(row),
+        rate=seen.rate,
+        speed=seen.speed,
         params=facts.params,
         family=families.family(daemon, row),
         attempts=[
@@ -240,7 +262,7 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
                 attempt=one.attempt,
                 started=span(one.started),
                 ended=span(one.ended),
-                outcome=one.outcome,
+                outcome=one.outcome if one is not retired else "",
                 note=one.note,
                 devices=devices(daemon, row, one.attempt, one.placement or ()),
             )
@@ -296,7 +318,12 @@ def job_page(daemon: Daemon, filters: dict[str, str], offset: int, limit: int) -
 
 def node_answers(daemon: Daemon) -> list[NodeAnswer]:
     """All nodes."""
-    return explaining.node_answers(daemon.kernel)
+    answers = explaining.node_answers(daemon.kernel)
+    boxes: dict[str, Box] = getattr(daemon.engine, "boxes", {})
+    for box in list(boxes.values()):
+        for node in box.nodes:
+            answers[node].sharing = box.hello.sharing
+    return answers
 
 
 def quotas(daemon: Daemon, rights: Rights) -> list[Quota]:

@@ -87,7 +87,7 @@ class Physics:
             sigma = found.sigma.get(items)
             if sigma is None:
                 mean = found.mean[items]
-                sigma = self._noise * _sigma(found.p99[items] / mean) if mean else 0.0
+                sigma = self._noise * sigma_of(found.p99[items] / mean) if mean else 0.0
                 found.sigma[items] = sigma
             if not self._normals:
                 self._normals = self._rng.standard_normal(_BLOCK).tolist()
@@ -120,7 +120,7 @@ class Physics:
         return max(self._models[model].load, 1)
 
 
-def _sigma(ratio: float) -> float:
+def sigma_of(ratio: float) -> float:
     """Of the lognormal whose 99th percentile is so many times its mean. (The ratio cannot be more
     than exp(z^2 / 2), about 15.)"""
     most = exp(_Z99 * _Z99 / 2)

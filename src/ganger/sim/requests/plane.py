@@ -1,6 +1,8 @@
 """The loop of the request plane: arrivals, ends and timers in order, and a router that decides.
 
 A lane that is busy needs no event per arrival: what comes until the next event is one range.
+
+A range is decided as its rows would be one by one, as a test shows for every router.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from ganger.core.errors import InvariantError
+from ganger.core.serving.residence import Residence
 from ganger.core.serving.router import Router
 from ganger.core.serving.verbs import (
     CANCELLED,
@@ -35,7 +38,6 @@ from ganger.core.serving.world import OPEN, Lane, World
 from ganger.core.units import NEVER
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
-from ganger.sim.requests.residence import Residence
 from ganger.sim.requests.tokens import Steps
 
 KEEP: Final = 1 << 16

@@ -2,6 +2,9 @@
 
 How long outputs become is known here alone: a router sees a token only once it is there. Steps take
 what the models file says, without noise. A run of steps in which nothing can change is one order.
+
+It ends with the step in which an output ends, the cache is full, or the router interrupts it for a
+request that came. It is what its steps would be one by one, as a test shows.
 """
 
 from __future__ import annotations

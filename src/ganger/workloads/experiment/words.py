@@ -9,6 +9,7 @@ from typing import Final
 from ganger.core.errors import BadInput
 from ganger.core.tuning.space import Parameter, Value
 
+_MOST: Final = 1e12
 _MEND: Final = "write like lr=log:1e-4..1e-1,layers=1..5,bs=16|32|64"
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _WHOLE: Final = re.compile(r"[-+]?\d+")
@@ -73,4 +74,10 @@ def amounts_of(text: str, names: Sequence[str], where: str) -> dict[str, float]:
                 mend=f"write NAME=AMOUNT of {', '.join(names)}",
             )
         parsed[name] = _number(amount, where)
+        if not 0.0 < parsed[name] <= _MOST:
+            raise BadInput(
+                f"{name} of {amount} is not above 0 and at most 1e12",
+                where=where,
+                mend="allow more",
+            )
     return parsed

@@ -1,6 +1,6 @@
 """How fast models run, from a file: our own (`ganger.profiles/1`) and those of others.
 
-What is what is told by what a file holds, never by its name; docs/profiles-file.md lists all.
+The format is recognised by what a file holds, never by its name; docs/profiles-file.md lists all.
 """
 
 from __future__ import annotations

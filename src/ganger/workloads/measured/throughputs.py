@@ -41,8 +41,8 @@ def load_throughputs(
     models: Collection[str] | None = None,
 ) -> Profiles:
     """A profile for every job type of the table: a file, as decoded (`where` says of what), or
-    profiles that hold such measurements. `models`: of these job types only; what the table lacks
-    of others is no matter.
+    profiles that hold such measurements. `models`: of these job types only; what the table lacks of
+    others does not matter.
 
     `placement`: gangs over more than one node have the throughput measured there; otherwise where
     they run makes no difference, as in Gavel's simulator. Raises BadInput.

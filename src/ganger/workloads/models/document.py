@@ -132,7 +132,8 @@ class Utilisation(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Model(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A model: what it is, how well it answers, how fast, and what it needs."""
+    """A model: what it is, how well it answers, how fast, and what it needs. `onnx`: the file that
+    `ganger serve` runs, in the folder of the models file or below it."""
 
     name: _Name
     family: str = ""
@@ -146,6 +147,7 @@ class Model(Struct, forbid_unknown_fields=True, omit_defaults=True):
     tokens: list[Tokens] = []
     operators: list[Operator] = []
     utilisation: list[Utilisation] = []
+    onnx: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
 
 
 class Stage(Struct, forbid_unknown_fields=True, omit_defaults=True):

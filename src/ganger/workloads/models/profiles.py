@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -167,7 +168,8 @@ class Utilisation:
 class Model:
     """A model that services run. `accuracy`: nan where not known. `predicted`: the class that it
     gives each input of a data set, whose true classes are `labels`. `bytes`: 0 where not stated.
-    `parameters`: (identity, bytes). `load`: seconds by tier."""
+    `parameters`: (identity, bytes). `load`: seconds by tier. `onnx`: the file that is served, None
+    where none is named."""
 
     name: str
     family: str = ""
@@ -182,6 +184,7 @@ class Model:
     tokens: tuple[Tokens, ...] = ()
     operators: Operators | None = None
     utilisation: tuple[Utilisation, ...] = ()
+    onnx: Path | None = None
 
     def on(self, device: str, share: float = 1.0) -> Latency | None:
         """Its profile on a share of a device (to a thousandth), if it was measured there."""

@@ -115,7 +115,23 @@ class _Reader:
             tuple(self._tokens(each, where) for each in model.tokens),
             operators_of(model, where),
             self._utilisation(model, where),
+            self._onnx(model, where),
         )
+
+    def _onnx(self, model: document.Model, where: str) -> Path | None:
+        """Where the model's own file is. Raises BadInput for one outside the folder of this file,
+        links followed."""
+        if model.onnx is None:
+            return None
+        folder = self.path.parent.resolve()
+        path = (folder / model.onnx).resolve()
+        if Path(model.onnx).is_absolute() or not path.is_relative_to(folder):
+            raise BadInput(
+                f"{model.onnx!r} is outside the folder of the models file",
+                where=f"{where}: onnx",
+                mend="move or copy it there",
+            )
+        return path
 
     def _accuracy(
         self, model: document.Model, where: str

@@ -1,6 +1,6 @@
 """Gavel's traces, and Shockwave's that grew out of them: tab-separated, without a header.
 
-Three orders of columns are told apart by their number. 7: job_type, command, num_steps_arg,
+Three orders of columns are distinguished by their number. 7: job_type, command, num_steps_arg,
 needs_data_dir, total_steps, arrival_time (s), scale_factor. 10: job_type, command, working
 directory, num_steps_arg, needs_data_dir, total_steps, scale_factor, priority weight, SLO,
 arrival_time. 12 (Shockwave): as 10 with a mode (static, accordion or gns) before the weight and a

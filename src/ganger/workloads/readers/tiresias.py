@@ -1,4 +1,4 @@
-"""The family of Tiresias' simulator: its own traces, Muri's and Chronus', told apart by columns.
+"""The family of Tiresias' simulator: its own traces, Muri's and Chronus', distinguished by columns.
 
 All have `job_id, num_gpu, submit_time, duration` and mostly `iterations` (here `steps`) and
 `model_name`. Tiresias counts seconds. Muri (which adds `resource_time_0` to `_2`: storage and CPU,

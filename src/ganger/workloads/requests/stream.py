@@ -84,8 +84,9 @@ def delimited(
     header: Sequence[str] | None = None,
     see: Callable[[list[str], list[str]], None] | None = None,
 ) -> Iterator[Table]:
-    """The wanted columns of a comma-separated file, part by part; the first line that is no comment
-    names them unless `header` does. `see` gets the comments and the header. Raises BadInput."""
+    """The wanted columns of a comma-separated file, part by part; the first line that is not a
+    comment names them unless `header` does. `see` gets the comments and the header. Raises
+    BadInput."""
     comments: list[str] = []
     some = False
     for file in pieces(path, complaints):

@@ -26,12 +26,12 @@ _MOST_TOKENS = 10_000_000
 class Mix:
     """What requests are, beside when they come.
 
-    `models`: how many models, and `zipf`: the k-th most popular is asked for in proportion to
-    1 / k^zipf; `names`: what they are called (model-0, ... if empty). `tenants`: so many, alike (0:
+    `models`: how many models, and `zipf`: the k-th most popular is asked for in proportion to 1 /
+    k^zipf; `names`: what they are called (model-0, ... if empty). `tenants`: so many, alike (0:
     none). `slo`: the deadline of each request, in microseconds after its arrival (None: none).
     `items`: inputs a request. `prompt_tokens`, `output_tokens`: means, lognormal with coefficient
     of variation `tokens_cv` (0: not a language model). `inputs`: how many different inputs there
-    are (0: not said), drawn by `inputs_zipf`.
+    are (0: not stated), drawn by `inputs_zipf`.
     """
 
     models: int = 1

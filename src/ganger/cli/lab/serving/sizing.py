@@ -27,7 +27,7 @@ def recommend_fleet(requests: Path, options: dict[str, Any]) -> None:
     from ganger.lab.serving.run import Setup
     from ganger.lab.serving.sizing import candidates, read_sizes, size
     from ganger.lab.serving.tokens import apart
-    from ganger.lab.serving.yardsticks.least import measured
+    from ganger.lab.serving.yardsticks.least import measured, part_of_search
     from ganger.recipes.registry import make_router, split_specs
     from ganger.workloads.models.reading import read_models
     from ganger.workloads.requests.formats import load_requests
@@ -58,6 +58,7 @@ def recommend_fleet(requests: Path, options: dict[str, Any]) -> None:
         asked = [] if chunk is None else [first.models[code] for code in set(chunk.model.tolist())]
         recipes = candidates(models, asked)
     seeds, workers = parse_seeds(options["seeds"]), options["workers"] or os.cpu_count() or 1
+    part = part_of_search(len(recipes), len(seeds))
     with Bar("recommend", options["quiet"] or options["as_json"]) as bar:
         advice = size(
             lambda: load_requests(requests),
@@ -69,17 +70,18 @@ def recommend_fleet(requests: Path, options: dict[str, Any]) -> None:
             seeds=seeds,
             prices=prices,
             workers=workers,
-            progress=lambda share: bar.show(share, 1.0),
+            progress=lambda share: bar.show(part * share, 1.0),
         )
-    yardsticks = measured(
-        advice,
-        lambda: load_requests(requests),
-        models,
-        Setup(slo=slo),
-        seeds=seeds,
-        prices=prices,
-        workers=workers,
-    )
+        yardsticks = measured(
+            advice,
+            lambda: load_requests(requests),
+            models,
+            Setup(slo=slo),
+            seeds=seeds,
+            prices=prices,
+            workers=workers,
+            progress=lambda share: bar.show(part + (1 - part) * share, 1.0),
+        )
     if options["as_json"]:
         click.echo(json.dumps({**advice.to_json(), "yardsticks": yardsticks.to_json()}, indent=2))
     else:

@@ -13,6 +13,7 @@ from ganger.cli.lab.trace import console, plain_table
 from ganger.core.units import NEVER, SECOND, format_duration
 
 if TYPE_CHECKING:
+    from ganger.lab.serving.loading.driving import Loaded
     from ganger.lab.serving.run import Place, ServingRun
     from ganger.lab.serving.sweep import Comparison
 
@@ -301,3 +302,27 @@ _OF_CLASSES: Final[Figures] = {
     "ttft p99": ("ttft_p99_seconds", time_of),
 }
 """The same of a class."""
+
+
+def show_load(loaded: Loaded, name: str) -> None:
+    """Print the figures of a run against a server, why requests were dropped, and by how much the
+    client lagged."""
+    figures = {title: each for title, each in _FIGURES.items() if title != "busy"}
+    table, screen = plain_table(), console()
+    table.show_header, table.padding, table.show_edge = True, (0, 1, 0, 0), False
+    cells = {title: write(loaded.metrics[of]) for title, (of, write) in figures.items()}
+    table.add_column("server")
+    for title, cell in cells.items():
+        table.add_column(title, justify="right", no_wrap=True, min_width=longest([title, cell]))
+    table.add_row(escape(name), *map(escape, cells.values()))
+    screen.print(table, "")
+    lines = [
+        f"{loaded.metrics['requests']:,} requests. In time: answered by the deadline, of all that"
+        " came; good/s: these, a second. Latencies are of answered requests, from the time at"
+        " which each should have gone out.",
+        f"The client itself lagged by {time_of(loaded.metrics['sent_late_p99_seconds'])} (p99).",
+    ]
+    for reason, count in sorted(loaded.dropped.items(), key=lambda item: -item[1]):
+        lines.append(f"{count:,} dropped: {reason}")
+    for line in lines:
+        screen.print(escape(line), style="dim", soft_wrap=False)

@@ -164,7 +164,7 @@ class Group(NamedTuple):
                 _write(Path(path, "cgroup.procs"), "0")
 
     def pids(self) -> set[int]:
-        """Who is in it."""
+        """The processes in it."""
         return {
             int(pid)
             for path in self.paths.values()
@@ -191,7 +191,7 @@ class Group(NamedTuple):
         return False
 
     def kill(self) -> None:
-        """SIGKILL everything in it. Returns when it is told, not when all are gone."""
+        """SIGKILL everything in it. Returns when the signal is sent, not when all are gone."""
         if "v2" in self.paths and _write(Path(self.paths["v2"], "cgroup.kill"), "1"):
             return
         send(self.pids(), signal.SIGKILL)

@@ -6,13 +6,14 @@ import gc
 import os
 import socket
 import traceback
+from collections.abc import Mapping
 from errno import EINVAL
 from pathlib import Path
 from typing import NamedTuple
 
 from ganger.engines.agent.attempt.attempt_dir import AttemptDir
 from ganger.engines.agent.attempt.cgroup import Group
-from ganger.engines.agent.attempt.spawn import PROGRAMS, Places, starter, workers_of
+from ganger.engines.agent.attempt.spawn import HELD, PROGRAMS, Places, starter, workers_of
 from ganger.engines.agent.attempt.supervisor import Supervisor
 from ganger.engines.agent.protocol import Exit, Go, Prepare
 from ganger.engines.agent.rights import rights_of
@@ -33,14 +34,19 @@ class Home(NamedTuple):
 
     @property
     def exits(self) -> Path:
-        """Where exits are noted for those who can see this folder when the agent is gone for ever;
-        there is no such folder where nobody can."""
+        """Where exits are noted for processes that can see this folder when the agent is gone for
+        ever. The folder does not exist where no process can."""
         return self.path / "exits"
 
     @property
     def socket(self) -> Path:
         """Where the engine dials."""
         return self.path / "agent"
+
+    @property
+    def mps(self) -> Path:
+        """Where the sockets and logs of MPS are, if jobs share GPUs by it."""
+        return self.path / "mps"
 
     @property
     def leaving(self) -> Path:
@@ -53,14 +59,16 @@ class Home(NamedTuple):
 
     def make(self) -> None:
         """Make what is missing, and put the SDK where jobs can import it."""
-        for name in ("attempts", "logs", "checkpoints", "jobs", "sdk/ganger/sdk", "warm", "bin"):
+        folders = "attempts", "logs", "checkpoints", "jobs", "sdk/ganger/sdk", "warm", "bin", HELD
+        for name in folders:
             # Others may pass through, to what belongs to them.
             (self.path / name).mkdir(parents=True, exist_ok=True)
             (self.path / name).chmod(0o711)
         sdk = self.path / "sdk" / "ganger" / "sdk"
         for source in sorted((Path(__file__).parents[3] / "sdk").glob("*.py")):
             _put(sdk / source.name, source.read_bytes(), 0o644)
-        for folder in (sdk, sdk.parent, sdk.parent.parent):
+        _put(self.path / HELD / "sitecustomize.py", (sdk / "ceiling.py").read_bytes(), 0o644)
+        for folder in (sdk, sdk.parent, sdk.parent.parent, self.path / HELD):
             folder.chmod(0o755)
         for program in PROGRAMS:
             path = self.path / "bin" / program
@@ -94,6 +102,8 @@ class Start(NamedTuple):
     """The socket of an interpreter that is warm for this job; empty to start cold."""
     cores: frozenset[int] = frozenset()
     """The cores that stand for the part's devices; none: it may run on all."""
+    mps: Mapping[int, Mapping[str, str]] = {}
+    """By role that shares devices: what has its workers compute through MPS."""
 
 
 def fork_supervisor(start: Start, lock: int, control: socket.socket) -> int:
@@ -130,7 +140,7 @@ def _keep(start: Start, control: socket.socket) -> None:
         start.group.remove()
         start.folder.write_exit(Exit(code=127, why="LaunchFailed", detail=f"{where}{why.strerror}"))
         return
-    workers = workers_of(start.prepare, start.go, places, start.devices_before)
+    workers = workers_of(start.prepare, start.go, places, start.devices_before, start.mps)
     zygote = "" if launch.steps else start.zygote
     supervisor = Supervisor(
         start.folder,
@@ -143,6 +153,7 @@ def _keep(start: Start, control: socket.socket) -> None:
         zygote,
         start.home.exits,
         start.cores,
+        bool(start.mps),
     )
     supervisor.run(workers, str(places.cwd))
 

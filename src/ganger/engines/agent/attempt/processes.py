@@ -1,4 +1,5 @@
-"""Processes as Linux shows them: descendants, caught signals, memory, who inherits orphans."""
+"""Processes as Linux shows them: descendants, caught signals, memory, the process that inherits
+orphans."""
 
 from __future__ import annotations
 
@@ -131,7 +132,8 @@ def marked(setting: str, uid: int) -> list[int]:
 def end_marked(setting: str, uid: int, seconds: float) -> None:
     """Kill the processes that `marked` finds until there are none, for some seconds at most.
 
-    A child looks for them: whoever reads a process's environment can be kept waiting by it."""
+    A child looks for them, because reading the environment of a process may have to wait for that
+    process."""
     until = time.monotonic() + seconds
     pid = os.fork()
     if not pid:

@@ -1,5 +1,5 @@
 """What a trial reports of itself, kept in the attempt's folder until the owner's journal has it:
-each report once, in order. Who reports faster than is taken waits."""
+each report once, in order. A trial that reports faster than its reports are taken waits."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Reports:
 
 
 class Kept:
-    """Reads what the supervisor keeps: each report again from the first, for whoever asks anew."""
+    """Reads what the supervisor keeps: each report again from the first for each new reader."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -9,6 +9,7 @@ import shlex
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,6 +22,7 @@ from ganger.engines.agent.attempt.processes import die_with_parent, fork_into
 from ganger.engines.agent.protocol import Go, Part, Prepare
 from ganger.engines.agent.rights import account
 from ganger.engines.launch import Launch
+from ganger.sdk.ceiling import CEILING
 from ganger.sdk.srun import compressed
 from ganger.sdk.steps import SECRET
 
@@ -39,6 +41,8 @@ _OF_SLURM: Final = (
     "SLURMD_NODENAME",
     "SLURM_CONF",
 )
+HELD: Final = "held"
+"""The folder beside the SDK with what Python runs first in jobs with a ceiling of GPU memory."""
 _AT_IMPORT: Final = ("PYTHON", "LD_", "OMP_", "MKL_", "TORCH_", "PATH", "HOME", "VIRTUAL_ENV")
 _ZYGOTE_SECONDS: Final = 5.0
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
@@ -65,9 +69,15 @@ class Worker(NamedTuple):
     rank: int
 
 
-def workers_of(prepare: Prepare, go: Go, places: Places, devices_before: int) -> list[Worker]:
+def workers_of(
+    prepare: Prepare,
+    go: Go,
+    places: Places,
+    devices_before: int,
+    by_role: Mapping[int, Mapping[str, str]],
+) -> list[Worker]:
     """The processes of this part. `devices_before`: GPUs of the agent's earlier seats, by which
-    the seat's device numbers are moved."""
+    the seat's device numbers are moved; `by_role`: more of the environment of a role's workers."""
     found = []
     for part in prepare.parts:
         local = range(part.workers if prepare.launch.per == "worker" else 1)
@@ -80,6 +90,7 @@ def workers_of(prepare: Prepare, go: Go, places: Places, devices_before: int) ->
             argv = (srun, "--lead", *argv) if part.node_rank == 0 else (srun, "--follow")
         for i in local:
             env = _environment(prepare, part, go, places, devices_before, i, role)
+            env |= by_role.get(part.role, {})
             found.append(Worker(argv, env, part.first_rank + i))
     return found
 
@@ -90,7 +101,8 @@ def _environment(
     launch, key = prepare.launch, prepare.key
     per_worker = launch.per == "worker"
     devices = ",".join(str(devices_before + device) for device in part.devices)
-    cpus = launch.shape.roles[part.role].needs.cpus
+    needs = launch.shape.roles[part.role].needs
+    cpus = needs.cpus
     ours: dict[str, object] = {
         "RANK": part.first_rank + i if per_worker else part.node_rank,
         "WORLD_SIZE": part.world_size if per_worker else part.nodes,
@@ -123,6 +135,11 @@ def _environment(
     if IS_SLURMS not in os.environ and "GANGER_JOB_ID" in launch.env:
         ours |= _for_srun(launch, part, go)
         env["PATH"] = f"{places.sdk.with_name('bin')}:{env['PATH']}"
+    if needs.gpu_memory and part.devices:
+        ours[CEILING] = needs.gpu_memory
+        env["PYTHONPATH"] = ":".join(
+            filter(None, (str(places.sdk.with_name(HELD)), env.get("PYTHONPATH")))
+        )
     return _with_sdk(env, places.sdk) | {name: str(value) for name, value in ours.items()}
 
 
@@ -244,7 +261,7 @@ class Stage(NamedTuple):
 
 def ask(zygote: str, worker: Worker, stage: Stage) -> tuple[int, socket.socket] | None:
     """Have the zygote at this socket fork the worker: its process number, and where its wait status
-    will be told. None if nobody answers."""
+    will be written. None if nobody answers."""
     request = {
         "argv": worker.argv[1:],
         "env": worker.env,

@@ -48,9 +48,8 @@ class Steps:
 
     def take(self, report: dict[str, Any]) -> None:
         """Take a report: any of `step, total, at` (seconds, the job's clock), `saved, metrics,
-        served`.
-        Raises ValueError, TypeError, AttributeError or OverflowError on nonsense. Of all metrics
-        that were ever told, the first 64 are kept."""
+        served`. Raises ValueError, TypeError, AttributeError or OverflowError on nonsense. Of all
+        metrics that were ever reported, the first 64 are kept."""
         if "saved" in report:
             self.saved = max(self.saved, _count(report["saved"]))
         for name, value in report.get("served", {}).items():

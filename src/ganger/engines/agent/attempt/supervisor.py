@@ -27,6 +27,7 @@ from ganger.engines.agent.attempt.printed import Printed
 from ganger.engines.agent.attempt.reports import Reports
 from ganger.engines.agent.attempt.spawn import Stage, Worker, ask, spawn
 from ganger.engines.agent.attempt.steps import Steps
+from ganger.engines.agent.attempt.still import Still
 from ganger.engines.agent.protocol import (
     Exit,
     Launched,
@@ -47,7 +48,6 @@ _LAST_WORDS_MAX: Final = 2000
 """So many reports are taken when the job is over: more than wait in a socket."""
 _HELPLESS_SECONDS: Final = 10.0
 """What SIGKILL cannot end in this time sits in the kernel; its exit is recorded nevertheless."""
-
 _PACE_SECONDS: Final = 0.2
 """A job that may compute for a part of the time only is held for the rest of each such span."""
 _SLICE_SECONDS: Final = 0.002
@@ -72,8 +72,10 @@ class Supervisor:
         zygote: str = "",
         exits: Path | None = None,
         cores: frozenset[int] = frozenset(),
+        by_mps: bool = False,
     ) -> None:
         self._exits, self._cores = exits, cores
+        self._still = Still(group, self._members, by_mps)
         self._folder, self._prepare, self._group = folder, prepare, group
         self._launch = prepare.launch
         self._umask, self._zygote = umask, zygote
@@ -139,9 +141,7 @@ class Supervisor:
     def _turn(self) -> None:
         now = time.monotonic()
         due = min(self._next_level_at, self._limit_at, self._watch_at, self._report_at)
-        due = min(due, self._pace_at)
-        if not self._hears:
-            due = min(due, self._reports.rest_until)
+        due = min(due, self._pace_at, inf if self._hears else self._reports.rest_until)
         for key, _ in self._selector.select(None if due == inf else max(due - now, 0)):
             key.data()
         self._reap()
@@ -189,8 +189,7 @@ class Supervisor:
         """Have a zygote fork the worker: its process number; 0 if it is to be started cold."""
         if not self._zygote:
             return 0
-        asked = ask(self._zygote, worker, stage)
-        if asked is None:
+        if (asked := ask(self._zygote, worker, stage)) is None:
             return 0
         pid, sock = asked
         self._warm[pid] = sock
@@ -235,8 +234,7 @@ class Supervisor:
         if level > ASKED:
             self._thaw()
         self._level = level
-        self._pace(time.monotonic())
-        now = time.monotonic()
+        self._pace(now := time.monotonic())
         if level == ASKED:
             self._next_level_at = now + self._launch.grace / SECOND
             catchers = [pid for pid in self._members() if processes.catches(pid, signal.SIGUSR1)]
@@ -245,7 +243,7 @@ class Supervisor:
                 self._escalate(TERMINATED)
         elif level == TERMINATED:
             self._next_level_at = now + self._launch.kill_after / SECOND
-            self._heard |= bool(processes.send(self._members(), signal.SIGTERM))
+            self._heard |= self._still.end(signal.SIGTERM)
         else:
             self._next_level_at = now + _KILL_AGAIN_SECONDS
             self._heard = True
@@ -259,8 +257,8 @@ class Supervisor:
         return list(found)
 
     def _kill(self) -> None:
+        self._still.end(signal.SIGKILL)
         self._group.kill()
-        processes.send(self._members(), signal.SIGKILL)
 
     def _clear(self) -> None:
         """The workers are gone: nothing that they left behind stays."""
@@ -315,7 +313,7 @@ class Supervisor:
         self._limit_left = self._limit_at - self._frozen_at
         self._limit_at = inf
         self._held, self._pace_at = False, inf
-        self._stand_still(True)
+        self._still.hold(True)
 
     def _thaw(self) -> None:
         if not self._frozen_at:
@@ -323,12 +321,8 @@ class Supervisor:
         self._limit_at = time.monotonic() + self._limit_left
         self._frozen_at = 0.0
         self._steps.pause()
-        self._stand_still(False)
+        self._still.hold(False)
         self._pace(time.monotonic())
-
-    def _stand_still(self, frozen: bool) -> None:
-        if not self._group.freeze(frozen):
-            processes.send(self._members(), signal.SIGSTOP if frozen else signal.SIGCONT)
 
     # ------------------------------------------------------------------ pacing
 
@@ -336,17 +330,16 @@ class Supervisor:
         """Hold the job for a part of the time, or let it go on; suspended, it is asked later."""
         if self._frozen_at:
             return
-        by_itself = self._paces and self._trusted
-        free = by_itself or self._rate >= 1.0 or self._level > RUNNING
+        free = (self._paces and self._trusted) or self._rate >= 1.0 or self._level > RUNNING
         if free or self._held:
             if self._held:
                 self._held = False
-                self._stand_still(False)
+                self._still.hold(False)
             runs = max(self._rate * _PACE_SECONDS, _SLICE_SECONDS)
             self._pace_at = inf if free else now + runs
             return
         self._held = True
-        self._stand_still(True)
+        self._still.hold(True)
         self._pace_at = now + (1.0 - self._rate) * _PACE_SECONDS
 
     def _set_rate(self, order: Rate) -> None:

@@ -1,7 +1,7 @@
 """Interpreters kept warm: started ahead, with the modules imported that jobs say they need.
 
 The first job that wants one starts cold and has it made; those after it are forked from it. A warm
-worker is no child of its supervisor, so this is only done where a cgroup holds the job.
+worker is not a child of its supervisor, so this is only done where a cgroup holds the job.
 """
 
 from __future__ import annotations

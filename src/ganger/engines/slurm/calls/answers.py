@@ -1,7 +1,7 @@
 """What Slurm's commands answer in JSON, in the forms of 22.05 to 24.11, as plain structs.
 
 Forms differ: a state is a word or a list of words, a number is itself or `{"set": .., "number":
-..}`, nodes are told by `sinfo --json` (22.05) or `scontrol show nodes --json` (later).
+..}`, nodes are listed by `sinfo --json` (22.05) or `scontrol show nodes --json` (later).
 """
 
 from __future__ import annotations

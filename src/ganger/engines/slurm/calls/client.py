@@ -179,7 +179,7 @@ class Client:
 
     def check(self, gpu_type: str) -> None:
         """Have Slurm say whether it takes the options, for a job of one such GPU that is not
-        submitted. That no job can start now is no fault. Raises BadInput, Away."""
+        submitted. That no job can start now does not count as a fault. Raises BadInput, Away."""
         given = [option for option in self._options if "=" in option]
         bare = [option for option in self._options if "=" not in option]
         command = ["sbatch", "--test-only", "--export=NIL", "--nodes=1", _gres(gpu_type, 1)]

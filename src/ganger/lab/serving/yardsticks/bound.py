@@ -1,16 +1,17 @@
 """What no recipe can exceed: a bound on the requests that a fleet can answer in time.
 
 The relaxation: work is divisible and preemptible, an input costs the least that it costs in any
-batch, all lanes may work on one request, and the part of a request that was done by its deadline
-counts. A request that could not be in time even alone on an idle lane counts nothing. Latencies are
-the means: a run with noise may be a little above it by luck. Of a pipeline only those items of its
-stages count that there are whatever the lot says, and no stage waits for another. What requests to
-token models take at least: `tokens`.
+batch that can be in time (`costs`), all lanes may work on one request, and the part of a request
+that was done by its deadline counts. A request that could not be in time even alone on an idle lane
+counts nothing. Times are expected ones: a run with noise may be a little above it by luck. Of a
+pipeline no stage waits for another; it has as many items as in the run. What requests to token
+models take at least: `tokens`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +33,9 @@ _DONE: Final = 1e-9
 _FREE: Final = 1e-6
 """Microseconds of what costs nothing."""
 _ALIKE: Final = 0.01
-"""Costs of requests to token models are told apart to this part of them, and rounded down."""
+"""Where there are more than `_APART`, costs are told apart to this part of them, and rounded
+down."""
+_APART: Final = 64
 _COLUMNS: Final = {"items": 1, "prompt": 0, "output": 0}
 Columns = Mapping[str, Sequence[int]]
 F64 = NDArray[np.float64]
@@ -61,11 +64,11 @@ def bounded(
     chunks: Iterator[Columns], rates: Rates, *, coarse: bool = False, begins: int = 0
 ) -> Bound:
     """Of requests in order of arrival, as columns of the plane. Exact for the relaxation while they
-    are of one model and bring one input each; a linear programme for every WINDOW of them else, or
-    for every COARSE window. No device runs before `begins` (microseconds)."""
+    are of one model, bring one input each, and cost alike; a linear programme for every WINDOW of
+    them else, or for every COARSE window. No device runs before `begins` (microseconds)."""
     bounding = Bounding(rates, coarse=coarse, begins=begins)
     for chunk in chunks:
-        bounding.add(asked_of(chunk))
+        bounding.add(asked_of(chunk, bounding.requests))
     return bounding.bound()
 
 
@@ -74,10 +77,16 @@ class Bounding:
 
     def __init__(self, rates: Rates, *, coarse: bool, begins: int) -> None:
         self._rates, self._begins = rates, begins
-        self._requests, self._in_time, self._first, self._last = 0, 0.0, 0, 0
+        self.requests, self._in_time, self._first, self._last = 0, 0.0, 0, 0
+        self._one = self._alike = not rates.speaks and not coarse
+        """Whether all are of one model and bring one input each; and cost the same."""
+        self._whole: _Fluid | None = None
+        """Those of the one model, as if each had all the time that a batch takes."""
         self._fluid: _Fluid | None = None
+        """Those that cost the same, where that is more."""
+        self._cost: F64 = np.zeros(0)
         self._waiting: list[Asked] = []
-        self._simple = not rates.speaks and not coarse
+        self._solved = 0.0
         self._window = COARSE if coarse else WINDOW
 
     def add(self, asked: Asked) -> None:
@@ -86,47 +95,73 @@ class Bounding:
             return
         rates = self._rates
         asked = rates.dated(asked)
-        self._first = self._first if self._requests else int(asked.arrival[0])
+        self._first = self._first if self.requests else int(asked.arrival[0])
         self._last = int(asked.arrival[-1])
-        self._requests += len(asked.arrival)
+        self.requests += len(asked.arrival)
         asked = asked._replace(arrival=np.maximum(asked.arrival, self._begins))
         able, dated = rates.possible(asked), np.minimum(asked.due, asked.first) < NEVER
         self._in_time += float((able & ~dated).sum())
         rows = asked.take(able & dated)
-        if not len(rows.model):
+        if not len(rows.model) or self._flow(rows):
             return
-        if self._simple and (rows.items == 1).all() and len(np.unique(rows.model)) == 1:
-            model = int(rows.model[0])
-            if self._fluid is None or self._fluid.model == model:
-                self._fluid = self._fluid or _Fluid(model, rates.rate(model))
-                self._fluid.come(rows.arrival.tolist(), rows.due.tolist())
-                return
-        self._simple = False
         waiting, window = [*self._waiting, rows], self._window
         while sum(len(each.model) for each in waiting) >= window:
             every = _joined(waiting)
-            self._in_time += _programme(every.take(slice(0, window)), rates)
+            self._solved += _programme(every.take(slice(0, window)), rates)
             waiting = [every.take(slice(window, None))]
         self._waiting = waiting
 
+    def _flow(self, rows: Asked) -> bool:
+        """Serve them the earliest deadline first; whether that is all that is needed, since those
+        so far cost the same."""
+        rates, model = self._rates, int(rows.model[0])
+        code = model if self._whole is None else self._whole.model
+        self._one = self._one and bool((rows.items == 1).all() and (rows.model == code).all())
+        if self._alike:
+            costs = rates.costs(rows) if self._one else np.zeros((1, 0))
+            first = costs[0] if self._whole is None else self._cost
+            self._alike = self._one and bool((costs == first).all())
+            if not self._alike and self._fluid is None and self._whole is not None:
+                self._fluid = self._whole.fork()
+        arrivals, dues = rows.arrival.tolist(), rows.due.tolist()
+        if self._alike and self._whole is None:
+            self._cost = costs[0]
+            if (self._cost > rates.each[model]).any():
+                self._fluid = _Fluid(model, rates.rate_at(self._cost))
+        if self._alike and self._fluid is not None:
+            self._fluid.come(arrivals, dues)
+        if self._one:
+            self._whole = self._whole or _Fluid(model, rates.rate(model))
+            self._whole.come(arrivals, dues)
+        return self._alike
+
     def bound(self) -> Bound:
         """Of all that came."""
-        if self._fluid is not None:
-            self._in_time += self._fluid.finish()
+        solved = self._solved
         if any(len(each.model) for each in self._waiting):
-            self._in_time += _programme(_joined(self._waiting), self._rates)
-        return Bound(self._requests, self._in_time, (self._last - self._first) / SECOND)
+            solved += _programme(_joined(self._waiting), self._rates)
+        if self._fluid is not None:
+            solved += self._fluid.finish()
+        if self._one and self._whole is not None:
+            whole = self._whole.finish()
+            solved = whole if self._alike and self._fluid is None else min(whole, solved)
+        in_time = self._in_time + solved
+        return Bound(self.requests, in_time, (self._last - self._first) / SECOND)
 
 
-def asked_of(chunk: Columns) -> Asked:
-    """The columns of a chunk, those that it lacks as they are where nobody states them."""
+def asked_of(chunk: Columns, before: int) -> Asked:
+    """The columns of a chunk, those that it lacks as they are where nobody states them; `before`:
+    how many requests came before it."""
     count = len(chunk["arrival"])
+    stated = [
+        np.array(chunk.get(name, [blank] * count), np.int64) for name, blank in _COLUMNS.items()
+    ]
     return Asked(
         np.array(chunk["arrival"], np.int64),
         np.array(chunk.get("deadline", [NEVER] * count), np.int64),
         np.full(count, NEVER),
         np.array(chunk["model"], np.int64),
-        *(np.array(chunk.get(name, [blank] * count), np.int64) for name, blank in _COLUMNS.items()),
+        *[*stated, np.arange(before, before + count)],
     )
 
 
@@ -142,6 +177,12 @@ class _Fluid:
         self.model, self._rate = model, rate
         self._now, self._came, self._lost = 0.0, 0, 0.0
         self._open: list[tuple[int, float]] = []
+
+    def fork(self) -> _Fluid:
+        """Another one that is as far, and goes on by itself."""
+        other = copy(self)
+        other._open = self._open.copy()
+        return other
 
     def come(self, arrivals: Sequence[int], deadlines: Sequence[int]) -> None:
         """More requests."""
@@ -182,12 +223,11 @@ def _programme(asked: Asked, rates: Rates) -> float:
     return min(bounds)
 
 
-def _kinds(asked: Asked, cost: F64, *, speaks: bool) -> tuple[I64, F64]:
+def _kinds(cost: F64) -> tuple[I64, F64]:
     """Which requests cost alike, and what the kinds cost by type."""
-    if not speaks:
-        code = asked.model * (int(asked.items.max()) + 1) + asked.items
-        _, at, kind = np.unique(code, return_index=True, return_inverse=True)
-        return kind, cost[at]
+    each, kind = np.unique(cost, axis=0, return_inverse=True)
+    if len(each) <= _APART:
+        return kind.ravel(), each
     with np.errstate(divide="ignore", invalid="ignore"):
         steps = np.floor(np.log(np.maximum(cost, _FREE)) / np.log1p(_ALIKE))
     rough = np.where(np.isfinite(cost), steps, np.inf)
@@ -198,7 +238,7 @@ def _kinds(asked: Asked, cost: F64, *, speaks: bool) -> tuple[I64, F64]:
 def _solved(asked: Asked, rates: Rates, costs: F64) -> float:
     """The most that can be in time, with time in pieces; requests that cost alike and may use the
     same pieces are one row."""
-    kind, each = _kinds(asked, costs, speaks=rates.speaks)
+    kind, each = _kinds(costs)
     begins, ends = int(asked.arrival.min()), int(asked.due.max())
     pieces = _SLICES
     while True:

@@ -55,7 +55,7 @@ def bounded_by_class(
     alone = {key: Bounding(rates, coarse=coarse, begins=begins) for key in classes}
     codes = {world.asked(at): at for at in range(len(world.variants))}
     for chunk in chunks:
-        asked = asked_of(chunk)
+        asked = asked_of(chunk, every.requests)
         every.add(asked)
         tenant = np.array(chunk.get("tenant", [0] * len(asked.arrival)), np.int64)
         slo = np.where(asked.due < NEVER, asked.due - asked.arrival, NEVER)

@@ -10,9 +10,9 @@ from typing import Any
 from ganger.core.errors import BadInput
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.hosting import ORACLE
-from ganger.lab.serving.run import Setup, bound_of
+from ganger.lab.serving.run import Setup
 from ganger.lab.serving.sizing import Advice, Search, Sizes, Tried, tried_on
-from ganger.lab.serving.sweep import Task, compare_tasks
+from ganger.lab.serving.sweep import Task, compare_tasks, widest_bound
 from ganger.recipes.registry import make_router
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.requests.columns import Requests
@@ -61,6 +61,12 @@ class Measured:
         }
 
 
+def part_of_search(recipes: int, seeds: int) -> float:
+    """Which part of an advice with its yardsticks is the search, in runs: for each run of it the
+    yardsticks take a bound, for each recipe and seed once."""
+    return recipes * seeds / (recipes * seeds + 1)
+
+
 def measured(
     advice: Advice,
     load: Callable[[], Requests],
@@ -70,24 +76,36 @@ def measured(
     seeds: Sequence[int],
     prices: Mapping[str, float],
     workers: int = 1,
+    progress: Callable[[float], None] = lambda share: None,
 ) -> Measured:
     """The yardsticks of what was advised. Bounds are on what any of the recipes could do: no fleet
-    that is cheaper than the least keeps the SLO under any of them, without luck."""
+    that is cheaper than the least keeps the SLO under any of them, without luck. `progress` hears
+    which part of them is made."""
     yardsticks = Measured()
     ran = [each for each in advice.found if each.refused is None]
     can = [make_router(each.recipe).can for each in ran]
     streams, divides = max(each.streams for each in can), any(each.divides for each in can)
-    for sizes in dict.fromkeys(each.sizes for each in ran):
+    ranges = list(dict.fromkeys(each.sizes for each in ran))
+    bounds = len(ranges) / (len(ranges) + 1)
+    for done, sizes in enumerate(ranges):
         search = Search("", sizes, advice.target, prices)
         best = min((each for each in ran if each.sizes == sizes), key=lambda each: each.cost)
         search.found.cost = best.cost
         try:
             while search.fleet is not None:
-                bound, _ = bound_of(
-                    load(), models, search.fleet, setup, streams, advice.requests, divides=divides
+                bound, _ = widest_bound(
+                    load,
+                    models,
+                    search.fleet,
+                    setup,
+                    streams,
+                    advice.requests,
+                    divides=divides,
+                    seeds=seeds if models.pipelines else (0,),
                 )
                 share = bound.attainment
                 search.hear(Tried("", search.fleet, share, share, share, None))
+                progress(bounds * (done + search.share) / len(ranges))
         except BadInput as error:
             yardsticks.missing.append(f"There is no bound on {sizes}: {error.what}.")
             continue
@@ -99,10 +117,17 @@ def measured(
     pick = first.best or first.nearest
     if pick is not None:
         tasks = [Task(first.recipe, pick.fleet, replace(setup, seed=seed)) for seed in seeds]
-        beside = compare_tasks(load, models, tasks, workers=workers)
+        beside = compare_tasks(
+            load,
+            models,
+            tasks,
+            workers=workers,
+            progress=lambda share: progress(bounds + (1 - bounds) * share),
+        )
         yardsticks.fleet, yardsticks.missing = pick.fleet, [*yardsticks.missing, *beside.missing]
         (bound,) = beside.bounds.values()
         yardsticks.bound = bound.attainment
         if beside.oracle:
             yardsticks.clairvoyant = tried_on(ORACLE, pick.fleet, beside.oracle)
+    progress(1.0)
     return yardsticks

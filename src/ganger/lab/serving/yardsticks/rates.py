@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from ganger.core.serving.world import Known, Pipeline
 from ganger.core.units import NEVER
+from ganger.lab.serving.yardsticks.costs import Cost, items_of, slacks, together
 from ganger.lab.serving.yardsticks.tokens import (
     BATCH,
     BOTH,
@@ -20,9 +22,7 @@ from ganger.lab.serving.yardsticks.tokens import (
     Lane,
     Limits,
 )
-from ganger.mechanisms.serving.pipeline import rests
 
-_MANY: Final = 1e12
 _FREE: Final = 1e-6
 """Microseconds of what costs nothing."""
 F64 = NDArray[np.float64]
@@ -32,7 +32,7 @@ Flags = NDArray[np.bool_]
 
 class Asked(NamedTuple):
     """Requests as arrays: what is asked for, and by when (`due`; of a token model also by when the
-    `first` token), in microseconds."""
+    `first` token), in microseconds; `row`: their numbers in the run."""
 
     arrival: I64
     due: I64
@@ -41,8 +41,9 @@ class Asked(NamedTuple):
     items: I64
     prompt: I64
     output: I64
+    row: I64
 
-    def take(self, rows: Flags | slice) -> Asked:
+    def take(self, rows: Flags | I64 | slice) -> Asked:
         """Some of them."""
         return Asked(*(column[rows] for column in self))
 
@@ -68,7 +69,9 @@ class Rates:
     `counts`: devices by type, of which `most` run at a time. `variants`: by what is asked for, the
     models that can answer; `streams`: batches that run on a device at once. Of those that run, the
     i-th that began has at least i - 1 beside it. `pipelines`: asked for by the last codes; `share`:
-    of each device; `divides`: whether requests may be cut that a batch could hold."""
+    of each device; `divides`: whether requests may be cut that a batch could hold; `noise`: how
+    much of the measured spread latencies have; `lots`: the seed of the run, by which stages hand on
+    whole numbers of items (None: only those count that there are whatever it is)."""
 
     def __init__(
         self,
@@ -82,6 +85,8 @@ class Rates:
         at_once: int = 0,
         divides: bool = False,
         talking: Talking = _SILENT,
+        noise: float = 0.0,
+        lots: int | None = None,
     ) -> None:
         self.counts = np.array([count for _, count in devices], np.float64)
         self.at_once = float(at_once or self.counts.sum())
@@ -90,35 +95,36 @@ class Rates:
         self._talking = talking
         self._plain = self.each.copy()
         """Of what is no token model on that type."""
+        self._costs: list[list[tuple[int, Cost]]] = []
+        """By what is asked for: the same by type, and by the time that there is."""
+        self._pipelines, self._lots = pipelines, lots
         self._floor: list[F64] = []
         self._whole: list[int] = []
         """By what is asked for: requests of up to so many inputs are never cut."""
         for at, models in enumerate(variants):
-            tables = [
-                (
-                    column,
-                    np.array(known[model].latencies[name, share].mean, np.float64),
-                    _together(known[model].beside.get((name, share), ()), streams),
-                    name in known[model].tokens,
-                )
-                for model in models
-                for column, name in enumerate(self._types)
-                if (name, share) in known[model].latencies
-            ]
-            floor = np.full(max((len(mean) for _, mean, *_ in tables), default=1), np.inf)
-            for column, mean, times, talks in tables:
-                least = (mean[1:] / np.arange(1, len(mean))).min() / times
-                self.each[at, column] = min(self.each[at, column], least)
-                if not talks:
-                    self._plain[at, column] = min(self._plain[at, column], least)
+            self._costs.append([])
+            floor, largest = np.full(1, np.inf), 0
+            for model, (column, name) in product(models, enumerate(self._types)):
+                latencies = known[model].latencies.get((name, share))
+                if latencies is None:
+                    continue
+                times = _together(known[model].beside.get((name, share), ()), streams)
+                cost = Cost(known[model], latencies, times, noise)
+                self.each[at, column] = min(self.each[at, column], cost.least)
+                if name not in known[model].tokens:
+                    self._plain[at, column] = min(self._plain[at, column], cost.least)
+                    self._costs[at].append((column, cost))
+                mean = np.array(latencies.mean, np.float64)
+                floor = np.pad(floor, (0, max(len(mean) - len(floor), 0)), constant_values=np.inf)
                 np.minimum(floor[: len(mean)], mean, out=floor[: len(mean)])
+                largest = min(largest or latencies.largest, latencies.largest)
             self._floor.append(floor)
-            largest = min((len(mean) - 1 for _, mean, *_ in tables), default=0)
             self._whole.append(0 if divides else largest)
         self._speakers = [
             tuple(model for model in models if known[model].tokens) for models in variants
         ]
-        for at, pipeline in enumerate(pipelines, len(variants) - len(pipelines)):
+        self._first_pipeline = len(variants) - len(pipelines)
+        for at, pipeline in enumerate(pipelines, self._first_pipeline):
             self._add(at, pipeline)
 
     @property
@@ -127,34 +133,73 @@ class Rates:
         return any(self._speakers)
 
     def _add(self, at: int, pipeline: Pipeline) -> None:
-        """A pipeline as one model. Whatever part of each stage is done on which type, `shared`
-        makes parts of the whole of them, and no type does so many at less than the cost here; with
-        one type it is what the stages cost. A stage of a token model costs nothing here."""
-        times = np.array(_certain(pipeline), np.float64)
-        some = np.flatnonzero(times)
-        models = [pipeline.stages[stage].model for stage in some]
-        silent = np.array([not self._speakers[model] for model in models])
-        each = np.where(np.isfinite(self.each[models]) & ~silent[:, None], _FREE, self.each[models])
-        cost = times[some, None] * each
-        runs = np.isfinite(cost)
-        part = np.where(runs, cost, 0.0)
-        part = part / np.maximum(part.sum(axis=0), 1e-300)
-        shared = part.sum(axis=1) / np.maximum(runs.sum(axis=1), 1)
-        shared = np.maximum(shared, 1e-12) / np.maximum(shared, 1e-12).sum()
-        self.each[at] = self._plain[at] = (cost / shared[:, None]).min(axis=0)
-        alone = [
-            0.0 if not count or self._speakers[stage.model]
-            else float(self._floor[stage.model][1:].min(initial=np.inf))
-            for stage, count in zip(pipeline.stages, times, strict=True)
-        ]  # fmt: skip
-        self._floor[at] = np.array([0.0, max(rests(pipeline, alone))])
+        """A pipeline as one model: what those items cost that there are in any case."""
+        one = np.ones(1, np.int64)
+        items = items_of(pipeline, one, one, None)
+        cost, least = self._staged(pipeline, items, np.full(1, np.inf))
+        self.each[at] = self._plain[at] = cost[0]
+        self._floor[at] = np.array([0.0, least[0]])
+
+    def _staged(self, pipeline: Pipeline, items: I64, slack: F64) -> tuple[F64, F64]:
+        """What requests with so many `items` of the stages cost on every type, and the least time
+        that they take. A stage of a token model costs nothing here."""
+        alone = np.zeros(items.shape)
+        costs = np.full((*items.shape, len(self._types)), np.nan)
+        for at, stage in enumerate(pipeline.stages):
+            if not self._speakers[stage.model]:
+                least = float(self._floor[stage.model][1:].min(initial=np.inf))
+                alone[:, at] = np.where(items[:, at] > 0, least, 0.0)
+        times, whole = slacks(pipeline, alone, slack)
+        for at, stage in enumerate(pipeline.stages):
+            some = items[:, at] > 0
+            if self._speakers[stage.model]:
+                free = np.where(np.isfinite(self.each[stage.model]), _FREE, np.inf)
+                costs[some, at] = items[some, at, None] * free
+            else:
+                each = self._cost_of(stage.model, times[some, at])
+                costs[some, at] = items[some, at, None] * each
+        return together(costs), whole
+
+    def _cost_of(self, code: int, slack: F64) -> F64:
+        """By request that has so much time, and by type, what an input costs of what is no token
+        model."""
+        found = np.full((len(slack), len(self._types)), np.inf)
+        for column, cost in self._costs[code]:
+            found[:, column] = np.minimum(found[:, column], cost.of(slack))
+        return found
+
+    def costs(self, asked: Asked) -> F64:
+        """Microseconds of all inputs of requests (rows) on each type (columns), without token
+        models."""
+        found = np.empty((len(asked.model), len(self._types)))
+        slack = (asked.due - asked.arrival).astype(np.float64)
+        for code in np.unique(asked.model).tolist():
+            here = np.flatnonzero(asked.model == code)
+            if code >= self._first_pipeline:
+                found[here] = self._stages_of(code, asked.take(here))[0]
+            else:
+                found[here] = self._cost_of(code, slack[here]) * asked.items[here, None]
+        return found
+
+    def _stages_of(self, code: int, asked: Asked) -> tuple[F64, F64]:
+        """The same of requests for a pipeline, and the least time that each takes."""
+        pipeline = self._pipelines[code - self._first_pipeline]
+        items = items_of(pipeline, asked.items, asked.row, self._lots)
+        rows = np.column_stack((items, asked.due - asked.arrival))
+        some, at = np.unique(rows, axis=0, return_inverse=True)
+        cost, least = self._staged(pipeline, some[:, :-1], some[:, -1].astype(np.float64))
+        return cost[at.ravel()], least[at.ravel()]
 
     def rate(self, model: int) -> float:
         """Inputs a microsecond, of as many devices as may run, the fastest first."""
+        return self.rate_at(self.each[model])
+
+    def rate_at(self, each: F64) -> float:
+        """The same of what takes so many microseconds on each type."""
         free, total = self.at_once, 0.0
-        for column in np.argsort(self.each[model], kind="stable").tolist():
+        for column in np.argsort(each, kind="stable").tolist():
             some = min(float(self.counts[column]), free)
-            total, free = total + some / float(self.each[model, column]), free - some
+            total, free = total + some / float(each[column]), free - some
         return total
 
     def dated(self, asked: Asked) -> Asked:
@@ -179,6 +224,9 @@ class Rates:
             if self._speakers[code]:
                 able[here] = self._spoken(code, asked.take(asked.model == code))[1]
                 continue
+            if code >= self._first_pipeline:
+                able[here] = slack[here] >= self._stages_of(code, asked.take(here))[1]
+                continue
             floor = self._floor[code]
             whole = asked.items[here] <= self._whole[code]
             single = floor[np.minimum(asked.items[here], len(floor) - 1)]
@@ -189,7 +237,7 @@ class Rates:
     def measures(self, asked: Asked) -> list[tuple[Asked, F64]]:
         """The ways in which what requests take may be counted, each with what every request costs
         on every type: the bound is the least that any of them gives."""
-        plain: F64 = self._plain[asked.model] * asked.items[:, None]
+        plain = self.costs(asked)
         if not self.speaks:
             return [(asked, plain)]
         costs = [plain.copy() for _ in range(MEASURES)]
@@ -236,15 +284,6 @@ class Rates:
             & (goes_on <= (limits.each + 0.5) * (asked.output - 1))
         )
         return cost, able
-
-
-def _certain(pipeline: Pipeline) -> list[int]:
-    """Items of each stage, at least, for an item of a request."""
-    found = [0 if stage.after else 1 for stage in pipeline.stages]
-    for at, stage in enumerate(pipeline.stages):
-        for to, items in stage.feeds:
-            found[to] = max(found[to], int(min(found[at] * items, _MANY)))
-    return found
 
 
 def _together(beside: Sequence[float], streams: int) -> float:

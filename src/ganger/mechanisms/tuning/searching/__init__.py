@@ -1,1 +1,1 @@
-"""Searchers: who proposes the configurations of trials."""
+"""Searchers propose the configurations of trials."""

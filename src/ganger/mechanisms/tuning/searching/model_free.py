@@ -48,7 +48,7 @@ class Listed:
         return self._then.ask()
 
     def tell(self, point: Point, epoch: float, badness: float) -> None:
-        """Whoever comes afterwards may listen."""
+        """The searcher that comes afterwards may learn from it."""
         if self._then is not None:
             self._then.tell(point, epoch, badness)
 

@@ -115,8 +115,8 @@ def counted(world: World, numbers: Sequence[int]) -> dict[int, int]:
 
 
 def batch(world: World, tables: Tables, numbers: Sequence[int]) -> tuple[Part, ...]:
-    """These requests and tasks as a batch. Who is answered stands in the parts that go to the end
-    of their model."""
+    """These requests and tasks as a batch. The answered requests stand in the parts that go to the
+    end of their model."""
     of = {number: model_of(world, number) for number in numbers}
     return tuple(
         Part(

@@ -32,7 +32,7 @@ SMALL = 2000
 
 class PromiseMemory(msgspec.Struct):
     """When the present lease ends (microseconds), the GPU type on which each accepted job was
-    promised its leases, and who was refused."""
+    promised its leases, and which jobs were refused."""
 
     due: int
     accepted: dict[int, str] = {}
@@ -53,12 +53,12 @@ class _Asked(NamedTuple):
 class PromisePolicy:
     """Decides at the end of every lease of `length` microseconds.
 
-    Who came with a deadline is accepted if all accepted jobs can have their leases in time, in
-    order of submission after those who have been accepted before. The accepted run in the leases
+    A job that came with a deadline is accepted if all accepted jobs can have their leases in time,
+    in order of submission after those that were accepted before. The accepted run in the leases
     that their packing says, as late as can be; jobs of best effort take what is left of the lease,
-    the shortest first; what is left of that goes to accepted jobs ahead of time. Who is refused
+    the shortest first; what is left of that goes to accepted jobs ahead of time. A refused job
     becomes best effort, and so does an accepted job that is later than was believed. In between,
-    whoever fits starts on GPUs that become free.
+    jobs that fit start on GPUs that become free.
     """
 
     name: str

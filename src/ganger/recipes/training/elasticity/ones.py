@@ -68,12 +68,12 @@ class Evolving:
     and every `epoch` microseconds; the best one is put in force.
 
     A generation: parents by chance, each job's size from either; with the chance `mutation` one job
-    is evicted; then every schedule is filled. Who runs keeps its least, jobs that never ran get
-    theirs next, then those who wait in order of the GPU-time they would take; then who ran keeps
-    what it had as far as that is left, and who runs grows up to its limit. The schedules with the
-    least GPU-time still to come for those who run survive. It ends early after `patience`
-    generations in a row without a better best one; 0: it never does. A job's limit is what it asks
-    for, and doubles with each epoch in which it ran.
+    is evicted; then every schedule is filled. A running job keeps its least, jobs that never ran
+    get theirs next, then waiting jobs in order of the GPU-time they would take; then a job that ran
+    keeps what it had as far as that is left, and running jobs grow up to their limits. The
+    schedules with the least GPU-time still to come for running jobs survive. It ends early after
+    `patience` generations in a row without a better best one; 0: it never does. A job's limit is
+    what it asks for, and doubles with each epoch in which it ran.
     """
 
     name: str

@@ -52,7 +52,7 @@ class Accounts(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class LongTermFairness:
-    """Whoever has used least of what it deserved goes first: of tenants, then of their jobs.
+    """The tenant that has used least of what it deserved goes first, and of its jobs likewise.
 
     A tenant deserves the smaller of its demand and its quota (tenants without one share what no
     quota claims), a job its weight's part of the quota. LTGF counts over `window` intervals of

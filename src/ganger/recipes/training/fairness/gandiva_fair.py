@@ -93,7 +93,7 @@ class Stride:
         return Passes(passes, {}, tickets, view.now)
 
     def settle(self, view: View, notes: Passes) -> Passes:
-        """Who holds what from now on."""
+        """Which job holds what from now on."""
         gpus = view.cached(_Charged).gpus(view, self.owner)
         held = {key: float(gpus[key]) for key in sorted(gpus)}
         return Passes(notes.passes, held, notes.tickets, notes.until)

@@ -19,14 +19,14 @@ from ganger.solve.knapsack import knapsack
 
 
 def winners(gains: Sequence[float], gpus: Sequence[int], free: int) -> list[int]:
-    """Who wins: the set with the largest product of gains (log gains add up) that fits."""
+    """The jobs that win: the set with the largest product of gains (log gains add up) that fits."""
     return knapsack(gains, gpus, free)
 
 
 def kept_share(
     gains: Sequence[float], gpus: Sequence[int], free: int, winner: int, won: Sequence[int]
 ) -> float:
-    """What part of its GPUs `winner`, one of those who `won`, keeps, the rest being its hidden
+    """What part of its GPUs `winner`, one of the jobs that `won`, keeps, the rest being its hidden
     payment: the product of the others' values with it there over that without it (partial
     allocation)."""
     with_it = sum(gains[i] for i in won if i != winner)

@@ -60,12 +60,12 @@ class Ways(NamedTuple):
     `whole_steps`: in a round a job does int(steps per second x round) steps and then waits.
     `barrier`: the next round begins when the last job of this one is through; GPUs freed before
     stay idle. `patience`: a new allocation at the earliest so many microseconds after the last.
-    `counters`: priority is the fraction allocated over the job's part of all time given on the
-    type since the last allocation, where each job begins with half a round; deficits of earlier
-    allocations break ties. `by_type`: one type after the other is filled. `left_over`: what is
-    left is given to whoever fits, allocated there or not. `held_back`: jobs that came since the
-    last allocation take GPUs in a round, and do not run; where nobody else can, the next arrival
-    is waited for, if any is to come (which no live policy could know). `dropped`: a job with fewer
+    `counters`: priority is the fraction allocated over the job's part of all time given on the type
+    since the last allocation, where each job begins with half a round; deficits of earlier
+    allocations break ties. `by_type`: one type after the other is filled. `left_over`: what is left
+    is given to jobs that fit, allocated there or not. `held_back`: jobs that came since the last
+    allocation take GPUs in a round, and do not run; where no other job can, the next arrival is
+    waited for, if any is to come (which no live policy could know). `dropped`: a job with fewer
     steps left than GPUs never ends: it is tried five times and dropped. `shuffled`: types in random
     order.
     """
@@ -131,7 +131,8 @@ class BarrierRounds:
     place: Placer = PACK
 
     def decide(self, view: View, memory: BarrierMemory | None) -> tuple[Plan, BarrierMemory]:
-        """Pause who is through with its part of the round; when all are, begin the next."""
+        """Pause jobs that are through with their part of the round; when all are, begin the
+        next."""
         memory = memory or BarrierMemory()
         if any(isinstance(event, NodeDown | NodeUp) for event in view.events):
             memory = msgspec.structs.replace(memory, changed=True)

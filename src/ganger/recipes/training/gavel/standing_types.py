@@ -21,9 +21,9 @@ from ganger.mechanisms.rounds.program import Problem, pose
 
 @dataclass(frozen=True)
 class StandingTypes:
-    """A job keeps the type that it was given until it ends; whoever is first in the queue takes
-    over the type of a job that has ended. The notes hold the number of each job's type among those
-    of the cluster in alphabetical order."""
+    """A job keeps the type that it was given until it ends; the first job of the queue takes over
+    the type of a job that has ended. The notes hold the number of each job's type among those of
+    the cluster in alphabetical order."""
 
     def remember(self, view: View, ids: Ids, notes: Notes) -> Notes:
         """Give types to those that have none."""

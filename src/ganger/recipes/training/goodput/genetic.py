@@ -256,7 +256,7 @@ def repair(
         rank[chosen, first[chosen]] = 0
     rank = rank.reshape(-1)
     column, room = who * nodes + node, np.tile(space.room, size)
-    spans = np.bincount(row, minlength=size * jobs)[row] > 1
+    spans = np.bincount(row)[row] > 1
     crowded = np.bincount(column, counts, size * nodes) > room
     if space.apart:
         crowded |= np.bincount(column, spans, size * nodes) > 1
@@ -266,13 +266,13 @@ def repair(
     if space.apart:
         few[spans[cells] & (_running(spans[cells], place) > 1)] = 0
     counts[cells] = _cut(few, place, room[place])
-    most, totals = space.most[job], np.bincount(row, counts, size * jobs)[row]
+    most, totals = space.most[job], np.bincount(row, counts)[row]
     over = np.flatnonzero(totals > most)
     if len(over):
         over = over[np.argsort((column[over] << 31) + rank[row[over]])]
         mixed = over[np.lexsort((rng.random(len(over)), row[over]))]
         counts[mixed] = _cut(counts[mixed], row[mixed], most[mixed])
-        totals = np.bincount(row, counts, size * jobs)[row]
+        totals = np.bincount(row, counts)[row]
     counts[totals < space.least[job]] = 0
     some = counts != 0
     return people._replace(row=row[some], node=node[some], gpus=counts[some])

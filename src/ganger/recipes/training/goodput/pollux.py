@@ -131,8 +131,8 @@ class Offer(NamedTuple):
 
     def sated(self, wishes: Wishes) -> Counts | None:
         """An individual in which every job has the best that it could have at all, if one is found
-        by letting those who have that stay and placing the others, the largest first, on the
-        fullest nodes with room: then there is nothing to search for. (1, jobs, nodes)."""
+        by letting jobs that have it stay and placing the others, the largest first, on the fullest
+        nodes with room: then there is nothing to search for. (1, jobs, nodes)."""
         asks, best, have, stays = wishes
         people = np.where(stays[:, None], self.now, 0).astype(np.int16)
         room = self.space.room - people.sum(axis=0)
@@ -152,8 +152,8 @@ class Offer(NamedTuple):
         )
 
     def filled(self, wishes: Wishes) -> Counts:
-        """An individual to begin with: what runs, those who wait beside it, the smallest first, and
-        then whoever finds room for the best that it could have, who gains most first."""
+        """An individual to begin with: what runs, waiting jobs beside it, the smallest first, and
+        then jobs that find room for the best that they could have, those that gain most first."""
         asks, best, have, stays = wishes
         people = self.now.copy()
         room = self.space.room - people.sum(axis=0)
@@ -196,8 +196,8 @@ class GoodputPolicy:
 
     `power`: p of the mean; `restart`: what a re-allocation costs, microseconds; `growth`: how many
     times the most GPUs that it ever ran on a job may get; `rows`: how many jobs one search is
-    about: of more, those who wait, the first come first, for up to half of them, and a draw of
-    those who run.
+    about: of more, waiting jobs, the first come first, for up to half of them, and a draw of
+    running ones.
 
     `rests`: it waits for something to happen where each decision until then would be the same.
     Where a search about all jobs left everything as it is and speeds do not change with time, only

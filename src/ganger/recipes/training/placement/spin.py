@@ -44,10 +44,10 @@ class TimeIndexed:
 
     y[j, c, t] is the chance that job j starts in slot t in configuration c (one node, or anywhere);
     each job starts at most once; in no slot are more GPUs used than are expected to be free, nor
-    more nodes with so many GPUs free than there are. A draw from y says who starts now; it is
-    solved anew at every change and in the next slot for which a start was drawn. The first
-    `window` waiting jobs take part, over `slots` slots of `slot` microseconds (0: a share of what
-    the work would take).
+    more nodes with so many GPUs free than there are. A draw from y says which jobs start now; it is
+    solved anew at every change and in the next slot for which a start was drawn. The first `window`
+    waiting jobs take part, over `slots` slots of `slot` microseconds (0: a share of what the work
+    would take).
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Placement by utility: close together, away from who disturbs, and without leaving crumbs."""
+"""Placement by utility: close together, away from jobs that disturb, and without leaving crumbs."""
 
 from __future__ import annotations
 

@@ -41,13 +41,13 @@ def oldest(view: View, ids: Ids, alpha: float) -> Ids:
 
 @dataclass(frozen=True)
 class MatchingPolicy:
-    """At every change, waiting jobs are matched to GPUs and places in their lines, and whoever is
-    first in the line of a free GPU starts, for good.
+    """At every change, waiting jobs are matched to GPUs and places in their lines, and the job that
+    is first in the line of a free GPU starts, for good.
 
-    The k-th last job in a line costs k times its run time there; the GPUs of a type that are
-    taken count as free after the mean time left of those who hold them. A gang of n stands in one
-    line for n times its run time. `entrants` and `alpha` keep jobs from starving: only those who
-    enter are matched; the others are matched to what that leaves idle, unless somebody who entered
+    The k-th last job in a line costs k times its run time there; the GPUs of a type that are taken
+    count as free after the mean time left of the jobs that hold them. A gang of n stands in one
+    line for n times its run time. `entrants` and `alpha` keep jobs from starving: only jobs that
+    enter are matched; the others are matched to what that leaves idle, unless a job that entered
     waits for room. `window`: at most so many are matched at once, the first submitted.
     """
 

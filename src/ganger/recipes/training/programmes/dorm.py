@@ -30,7 +30,7 @@ the bound; what admitting a job is worth; what a changed job beyond the bound co
 
 class Applications(NamedTuple):
     """Jobs as rows. `needs`: (n, 3), what one container takes of GPUs, CPUs and memory, as
-    fractions of the cluster; `least` and `most` containers; `now`: what they have, 0 for those who
+    fractions of the cluster; `least` and `most` containers; `now`: what they have, 0 for jobs that
     wait; `cell`: where they are, or would start; `weight`: of their shares."""
 
     needs: Floats
@@ -42,12 +42,13 @@ class Applications(NamedTuple):
 
 
 def containers(apps: Applications, room: Floats, loss: float, changes: float) -> Ints:
-    """How many containers each gets; 0 for those who must wait.
+    """How many containers each gets; 0 for jobs that must wait.
 
     `room`: (cells, 3) as fractions of the cluster. The sum of |share - DRF share| stays within
-    `loss`, and of those who run at most the fraction `changes` (rounded up) is changed. Where whole
-    containers do not allow the first, the breach is as small as can be. Who runs keeps its least.
-    Where fairness asks for less use or more changes than that, the answer is nearly the best.
+    `loss`, and of running jobs at most the fraction `changes` (rounded up) is changed. Where whole
+    containers do not allow the first, the breach is as small as can be. A running job keeps its
+    least. Where fairness asks for less use or more changes than that, the answer is nearly the
+    best.
     """
     runs, dominant = apps.now > 0, apps.needs.max(axis=1)
     fair = dominant_shares(apps.needs, apps.weight, apps.most.astype(np.float64))
@@ -70,7 +71,7 @@ def containers(apps: Applications, room: Floats, loss: float, changes: float) ->
 
 def by_job(apps: Applications, room: Floats, fair: Floats, loss: float, allowed: float) -> Ints:
     """The programme with the containers of every job as its unknowns. `fair`: DRF shares;
-    `allowed`: how many of those who run may be changed."""
+    `allowed`: how many of the running jobs may be changed."""
     n, runs = len(apps.now), apps.now > 0
     now, least, most = (each.astype(np.float64) for each in (apps.now, apps.least, apps.most))
     dominant = apps.needs.max(axis=1)
@@ -215,7 +216,7 @@ def by_class(
     ones = np.zeros((len(first), len(gets) + 2))
     ones[of_class, np.arange(len(gets))] = 1.0
     stays = gets == apps.now[job]
-    start = np.append(stays * jobs[of_class] * 1.0, [0.0, 0.0])
+    start = np.append(stays * jobs[of_class], [0.0, 0.0])
     start[-2] = max(float(unfair @ start[:-2]) - loss, 0.0)
     posed = model(
         np.append(gain, [-_LOSS, -_CHANGE]),
@@ -265,9 +266,10 @@ class Containers:
     """Allocates by the programme of `containers`.
 
     Nodes of one cell are pooled. A job starts in a cell that has room for its least beside the
-    least of all who come before it, of these in the first where it can have most beside what they
-    have, and stays there; who finds none waits, and at most `window` of those who wait take part.
-    A job of several roles is one container, and jobs inside another's grant get what they ask for.
+    least of all that come before it, of these in the first where it can have most beside what they
+    have, and stays there; a job that finds none waits, and at most `window` of the waiting jobs
+    take part. A job of several roles is one container, and jobs inside another's grant get what
+    they ask for.
     """
 
     loss: float

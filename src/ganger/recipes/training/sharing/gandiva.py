@@ -47,7 +47,7 @@ class PairsThatPay:
     least: float = 1.0
 
     def learn(self, view: View, memory: Tried | None, groups: Groups) -> Tried:
-        """The speeds that those who compute now have alone, or in pairs."""
+        """The speeds that jobs that compute now have alone, or in pairs."""
         before = memory or Tried()
         phase, rate = view.at.phase, view.at.rate
         alone = {job: speed for job, speed in before.alone.items() if phase[job] < Phase.FINISHED}
@@ -72,7 +72,8 @@ class PairsThatPay:
         return began + self.trial <= view.now
 
     def placement(self, view: View, job: int, placement: Placement) -> Placement:
-        """Half of each GPU for whom another may come beside, who has it whole while alone."""
+        """Half of each GPU for a job that another may come beside; it has the whole while it is
+        alone."""
         return with_share(placement, _HALF) if self._pairs_up(view, job) else placement
 
     def _pairs_up(self, view: View, job: int) -> bool:

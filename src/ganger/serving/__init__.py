@@ -1,0 +1,1 @@
+"""Real inference: models behind the Open Inference Protocol, on lanes that a router drives."""
