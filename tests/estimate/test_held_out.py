@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ganger.core.profiles import Measured, Profile
-from ganger.estimate.sharing.held_out import FITTED, NOTHING, PLAIN, errors
+from ganger.estimate.sharing.held_out import FITTED, FITTED_FOREST, NOTHING, PLAIN, errors
 
 
 def measured(uses: dict[str, float], times: dict[tuple[str, str], float]) -> dict[str, Profile]:
@@ -48,6 +48,17 @@ def test_a_model_is_predicted_without_any_pair_that_it_is_part_of() -> None:
     assert alone[PLAIN].mean == pytest.approx(3 * (7.75 / 9) / 7)
     fitted = errors(measured(uses, odd | plain))[FITTED]
     assert fitted.ninth > 1.0, "the weight that `odd` raises is too large for the plain pairs"
+
+
+def test_the_forest_sees_no_pair_of_the_model_that_is_held_out() -> None:
+    """Beside `odd` all others take 9 times as long, `odd` itself 1.5 times. A forest that had seen
+    the others beside it would predict about as much for `odd`, a ninth of all pairs."""
+    uses = {f"m{at}": at / 10 for at in range(1, 8)} | {"odd": 0.95}
+    times = {(a, b): 1.0 + uses[a] * uses[b] for a in uses for b in uses if "odd" not in (a, b)}
+    times |= {(a, "odd"): 9.0 for a in uses if a != "odd"}
+    times |= {("odd", b): 1.5 for b in uses if b != "odd"}
+    off = errors(measured(uses, times))[FITTED_FOREST]
+    assert (off.pairs, off.ninth < 0.5) == (63, True)
 
 
 def test_models_without_pairs_or_use_have_no_errors() -> None:
