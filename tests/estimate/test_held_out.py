@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ganger.core.profiles import Measured, Profile
-from ganger.estimate.sharing.held_out import FITTED, NOTHING, PLAIN, errors
+from ganger.estimate.sharing.held_out import FITTED, FITTED_FOREST, NOTHING, PLAIN, errors
 
 
 def measured(uses: dict[str, float], times: dict[tuple[str, str], float]) -> dict[str, Profile]:
@@ -48,6 +48,19 @@ def test_a_model_is_predicted_without_any_pair_that_it_is_part_of() -> None:
     assert alone[PLAIN].mean == pytest.approx(3 * (7.75 / 9) / 7)
     fitted = errors(measured(uses, odd | plain))[FITTED]
     assert fitted.ninth > 1.0, "the weight that `odd` raises is too large for the plain pairs"
+
+
+def test_the_forest_sees_no_pair_of_the_model_that_is_held_out() -> None:
+    """All use alike, so that a forest predicts the mean of what it saw: 1.9 for the steps of `odd`,
+    which take 1.5, as it saw the six twins beside each other only. With the pairs in which they
+    are beside `odd`, 9, it would be 2.9, off by 0.9. The largest errors are those of the twins
+    beside `odd`: the mean of what was seen for 9."""
+    twins = [f"twin {at}" for at in range(6)]
+    times = {(a, b): 1.9 for a in twins for b in twins}
+    times |= {(a, "odd"): 9.0 for a in twins} | {("odd", a): 1.5 for a in twins}
+    off = errors(measured(dict.fromkeys([*twins, "odd"], 0.95), times))[FITTED_FOREST]
+    alike = (25 * 1.9 + 5 * 9.0 + 5 * 1.5) / 35
+    assert off.ninth == pytest.approx(1 - alike / 9, abs=0.03)
 
 
 def test_models_without_pairs_or_use_have_no_errors() -> None:

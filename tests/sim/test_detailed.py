@@ -8,7 +8,7 @@ import pytest
 from ganger.core.errors import BadInput
 from ganger.core.events import Progressed, Started
 from ganger.core.plan import Plan, Resize, Slot, Start
-from ganger.core.profiles import Profile, Profiles
+from ganger.core.profiles import Goodput, Profile, Profiles, StepModel
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.sim.physics import Costs, Physics
@@ -95,6 +95,12 @@ def test_spliced_replicas_take_turns_and_each_change_costs_three_hundredths_of_a
     assert told == pytest.approx([1 / 2.03, 1 / 4.09])
     told = view.oracle.throughput(view, rows[:, None], "V100", np.array([[4, 8]]), one[None, :])
     assert told == pytest.approx(np.array([[1 / 2.03, 1.0]] * 2))
+    chooses = Profile(goodput=Goodput(1.0, 1.0, (1.0, 1.0), 1.0, model=StepModel(0.1, 0.1)))
+    beside = Profiles({**flat.models, "chooses its batch": chooses})
+    run = play("fifo", works, cluster(1, 8), profiles=beside, costs=proxy, until=0)
+    view = run.kernel.view
+    told = view.oracle.throughput(view, rows, "V100", np.array([4, 2]), one)
+    assert told == pytest.approx([1 / 2.03, 1 / 4.09])
 
 
 def test_stop_free_growing_costs_those_who_train_less_than_a_second() -> None:

@@ -47,7 +47,7 @@ class _Rows:
         every = self._among.ids
         if every is not self._every:
             self._every = every
-            self._found = every[np.isin(self._part.cells[every], self._part.values)]
+            self._found = every[self._part.has.take(self._part.cells[every], mode="clip")]
         return self._found
 
 
@@ -58,7 +58,11 @@ class Part:
     def __init__(self, scope: Scope | Part, column: str, values: frozenset[int]) -> None:
         self._scope = scope
         self.key: _Key = (*scope.key, (column, values))
-        self.column, self.values = column, np.array(sorted(values), np.int64)
+        self.column, self.values = column, values
+        self.has = np.zeros(max(values, default=0) + 2, np.bool_)
+        """By value, 0 or more, whether it is one of theirs; larger ones are as the last, which is
+        none."""
+        self.has[list(values)] = True
         self.cells: NDArray[Any] = np.empty(0, np.int8)
         """The column; it moves when the table grows."""
         self.within: int = scope.within
@@ -76,7 +80,7 @@ class Part:
     @property
     def changed(self) -> list[int]:
         """Those of them that changed."""
-        values, cells = set(self.values.tolist()), self.cells
+        values, cells = self.values, self.cells
         return [job for job in self._scope.changed if int(cells[job]) in values]
 
 

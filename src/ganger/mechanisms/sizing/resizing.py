@@ -156,9 +156,9 @@ def patiently(patience: int, quiet: int) -> Rule:
     and nothing was done for `quiet`, running jobs grow."""
 
     def rule(view: View, market: Market) -> Ints:
-        before, usual, curves = held(view, market), asked(view, market), market.curves
+        before, usual = held(view, market), asked(view, market)
         waiting = np.flatnonzero(before == 0)
-        starts = first_fit((usual * curves.units)[waiting], left_over(market, before))
+        starts = first_fit((usual * market.units)[waiting], left_over(market, before))
         sizes = before.copy()
         sizes[waiting[starts]] = usual[waiting[starts]]
         late = waiting[~starts]
@@ -166,16 +166,18 @@ def patiently(patience: int, quiet: int) -> Rule:
             sizes = _let_in(market, sizes, int(late[0]))
         claimed = view.cached(Claims).gpus - left_over(market, sizes)
         if claimed > 0:
+            curves = market.curves
             smaller = shrink(curves, sizes, _above_least(curves), claimed)
             sizes = sizes if smaller is None else smaller
         if (sizes == before).all() and view.now - _last_change(view) >= quiet:
             left = left_over(market, sizes)
-            for i in np.flatnonzero(sizes > 0).tolist():
+            may_grow = (sizes > 0) & (sizes < market.most)
+            for i in np.flatnonzero(may_grow).tolist() if left else ():
                 if not left:
                     break
-                more = min(left // int(curves.units[i]), int(curves.most[i] - sizes[i]))
+                more = min(left // int(market.units[i]), int(market.most[i] - sizes[i]))
                 sizes[i] += more
-                left -= more * int(curves.units[i])
+                left -= more * int(market.units[i])
         return sizes
 
     return rule
