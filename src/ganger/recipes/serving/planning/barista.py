@@ -32,6 +32,8 @@ def cheapest(requests: float, slo: float, instances: Sequence[Instance]) -> tupl
 
 
 _NOTHING = 1e-9
+_FARTHEST = 10_000
+"""Intervals; no forecast reaches further."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Barista:
     def _steps(self, outlook: Outlook) -> int:
         """Intervals that end before replicas that are asked for next time could answer."""
         ready = max(self.ahead, round(outlook.load * SECOND))
-        return 1 + ceil(ready / self.interval)
+        return min(1 + ceil(ready / self.interval), _FARTHEST)
 
     def _factor(self, rates: Sequence[float], guesses: Sequence[float]) -> float:
         """By how much what came was above what had been forecast for it one interval before."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Annotated
 
 from ganger.core.protocols import Policy
 from ganger.core.units import DAY, MINUTE
 from ganger.estimate.forecast import Forecaster, Holt, Linear, Naive, Seasonal
 from ganger.mechanisms.scaling.fleets import Fleets
-from ganger.recipes.registry import Count, Duration, Paper, Period, Positive, recipe
+from ganger.recipes.registry import Count, Duration, Paper, Period, Positive, Within, recipe
 from ganger.recipes.serving.planning.barista import Barista
 from ganger.recipes.serving.planning.mark import Mark
 
+Ahead = Annotated[int, Within(1, 10_000)]
+"""Intervals that are forecast."""
 MARK = Paper(
     "MArk: Exploiting Cloud Services for Cost-Effective, SLO-Aware Machine Learning Inference"
     " Serving",
@@ -59,7 +62,7 @@ def forecaster(kind: Forecast, interval: int, season: int) -> Forecaster:
 def mark(
     forecast: Forecast = Forecast.HOLT,
     interval: Period = MINUTE,
-    steps: Count = 50,
+    steps: Ahead = 50,
     room: Positive = 1.2,
     launch: Duration = 3 * MINUTE,
     cool: Count = 5,
