@@ -117,7 +117,7 @@ def bounded() -> Sought:
 def hasty() -> Sought:
     """Trials that may grow, and share, in so many seconds."""
     resources = Resources(most_gpus=4, scaling=[1, 1.9, 2.7, 3.5], gpu_use=0.5)
-    search = experiment(6, epochs=10, resources=resources, deadline="45s")
+    search = experiment(6, epochs=10, resources=resources, deadline="20s")
     return Sought(search, curves(4, 1000, (1, 2)), Costs(start=SECOND // 2))
 
 
