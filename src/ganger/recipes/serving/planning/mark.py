@@ -92,6 +92,7 @@ class Mark:
     calm: int
     warm: int
     piece: float = 5.0
+    staged: bool = False
 
     def plan(self, outlook: Outlook, course: Course) -> Mapping[str, int]:
         """Replicas by type."""
