@@ -127,10 +127,11 @@ class Fleets:
         """Replicas asked for, retired, and started where there is room."""
         after = FleetMemory({})
         replicas, gone = replicas_of(view), set[int]()
+        market = _Market(view, staged=self.planner.staged)
         for service, have in sorted(replicas.items()):
             if view.at.phase[service] == _PENDING:
                 view.draft.start(service, ())
-            instances, load = _instances(view, service, staged=self.planner.staged)
+            instances, load = market.instances(service)
             before = None if memory is None else memory.courses.get(service)
             course = msgspec.structs.replace(before or _begun(view, service, instances))
             after.courses[service] = course
@@ -205,12 +206,12 @@ def _reconcile(
     view: View, service: int, have: Sequence[int], course: Course, load: float
 ) -> set[int]:
     """Ask for what lacks, and retire what is too many. Those that go."""
-    spec, gone = view.jobs.spec(service), set[int]()
+    own, gone = view.at.model[service], set[int]()
     by_key: dict[str, list[int]] = {}
     for job in have:
         types = view.jobs.shapes[view.at.shape[job]].gpu_types
-        model = view.jobs.models[view.at.model[job]]
-        key = _key("" if model == spec.model else model, types[0] if types else "")
+        model = view.at.model[job]
+        key = _key("" if model == own else view.jobs.models[model], types[0] if types else "")
         by_key.setdefault(key, []).append(job)
     lacking = {
         key: count - len(by_key.get(key, ()))
@@ -218,6 +219,7 @@ def _reconcile(
         if count > len(by_key.get(key, ()))
     }
     if lacking and not view.spawning.get(service):
+        spec = view.jobs.spec(service)
         for key, lack in lacking.items():
             view.draft.act(Spawn(service, typed(replica_of(spec), key), lack))
     coming = bool(lacking) or not all(_answers(view, job, load) for job in have)
@@ -251,26 +253,41 @@ def _answering(view: View, service: int) -> Answering:
     return view.oracle.profile(model).answering or Answering()
 
 
-def _instances(view: View, service: int, *, staged: bool) -> tuple[list[Instance], float]:
-    """What replicas of a service can run on, by model and type, and seconds until they answer;
-    nothing of a pipeline unless `staged`."""
-    answering, shape = _answering(view, service), view.draft.shape(service)
-    known = {"": answering}
-    if answering.stages:
-        models = dict.fromkeys(step.model for step in answering.stages) if staged else {}
-        known = {model: view.oracle.profile(model).answering or Answering() for model in models}
-    needs, instances = shape.roles[0].needs, list[Instance]()
-    prices = prices_of(view)
-    for model, each in known.items():
-        for gpu_type in dict.fromkeys(shape.gpu_types or view.nodes.types):
-            times = each.on(gpu_type, needs.share / WHOLE)
-            places = _places(view, gpu_type, needs)
-            if times is not None and places and gpu_type in prices:
-                price = prices[gpu_type] * max(needs.gpus, 1) * needs.share / WHOLE
-                instances.append(Instance(gpu_type, price, times, places, model))
-    if {each.model for each in instances} != known.keys():
-        return [], 0.0  # of a stage nothing is known
-    return instances, max((each.load for each in known.values()), default=0.0)
+class _Market:
+    """What there is to run replicas on at one instant; nothing for pipelines unless `staged`."""
+
+    def __init__(self, view: View, *, staged: bool) -> None:
+        self._view, self._staged = view, staged
+        self._prices = prices_of(view)
+        self._known: dict[tuple[int, int], tuple[list[Instance], float]] = {}
+        """By shape and model of a service."""
+
+    def instances(self, service: int) -> tuple[list[Instance], float]:
+        """What replicas of a service can run on, by model and type, and seconds until they
+        answer."""
+        key = self._view.at.shape[service], self._view.at.model[service]
+        if key not in self._known:
+            self._known[key] = self._instances(service)
+        return self._known[key]
+
+    def _instances(self, service: int) -> tuple[list[Instance], float]:
+        view, answering = self._view, _answering(self._view, service)
+        shape, known = view.draft.shape(service), {"": answering}
+        if answering.stages:
+            steps = answering.stages if self._staged else ()
+            models = dict.fromkeys(step.model for step in steps)
+            known = {model: view.oracle.profile(model).answering or Answering() for model in models}
+        needs, instances = shape.roles[0].needs, list[Instance]()
+        for model, each in known.items():
+            for gpu_type in dict.fromkeys(shape.gpu_types or view.nodes.types):
+                times = each.on(gpu_type, needs.share / WHOLE)
+                places = _places(view, gpu_type, needs)
+                if times is not None and places and gpu_type in self._prices:
+                    price = self._prices[gpu_type] * max(needs.gpus, 1) * needs.share / WHOLE
+                    instances.append(Instance(gpu_type, price, times, places, model))
+        if {each.model for each in instances} != known.keys():
+            return [], 0.0  # of a stage nothing is known
+        return instances, max((each.load for each in known.values()), default=0.0)
 
 
 def _places(view: View, gpu_type: str, needs: Needs) -> int:

@@ -224,15 +224,16 @@ class InferLine:
         course.notes = {**course.notes, _AT: float(outlook.now)}
         if not rate:
             return
-        gaps = np.random.default_rng(0).exponential(1 / rate, _SAMPLE)
-        estimate = Estimate(stages, gaps.cumsum().tolist(), outlook.slo)
+        arrivals = np.random.default_rng(0).exponential(1 / rate, _SAMPLE).cumsum()
+        estimate = Estimate(stages, arrivals.tolist(), outlook.slo)
         plan = planned(stages, options, estimate)
         if plan is None:
             return
         notes = {_AT: float(outlook.now), _CHANGED: float(outlook.now)}
         notes[_SHORTEST] = sum(each.instance.times.mean[0] for each in plan)
         for seconds, count in envelope(outlook.windows[-self.sample :]).items():
-            notes[f"{_PIECE}{seconds}"] = count
+            ends = np.searchsorted(arrivals, arrivals + seconds)
+            notes[f"{_PIECE}{seconds}"] = max(count, float((ends - np.arange(_SAMPLE)).max()))
         replicas: dict[str, int] = {}
         share: dict[str, float] = {}
         for each, part in zip(plan, shares(stages), strict=True):
@@ -282,8 +283,8 @@ _LOAD: Final = "load of "
 
 
 def exceeded(notes: Mapping[str, float], live: Mapping[float, float]) -> float:
-    """The largest rate, requests a second, in pieces in which more came than when it was planned, of
-    those that last at least as long as a request alone; 0.0 where more came in none."""
+    """The largest rate, requests a second, in pieces in which more came than when it was planned
+    and that last at least as long as a request alone; 0.0 where more came in none."""
     rates = [
         count / seconds
         for seconds, count in live.items()
