@@ -209,7 +209,8 @@ PLANES: dict[str, dict[str, str]] = {
             ("scale.static-peak", "scale.reactive", "scale.threshold", "scale.asked"),
             "ganger.recipes.serving.scaling",
         ),
-        **dict.fromkeys(("mark", "barista"), "ganger.recipes.serving.planning.recipes"),
+        **dict.fromkeys(
+            ("mark", "barista", "inferline"), "ganger.recipes.serving.planning.recipes"),
     },
     "tuning": {
         **dict.fromkeys(
