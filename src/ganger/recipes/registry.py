@@ -204,10 +204,13 @@ CATALOGUE: dict[str, str] = {
 """Name of every recipe for training jobs, and the module that defines it."""
 PLANES: dict[str, dict[str, str]] = {
     "training": CATALOGUE,
-    "serving": dict.fromkeys(
-        ("scale.static-peak", "scale.reactive", "scale.threshold", "scale.asked"),
-        "ganger.recipes.serving.scaling",
-    ),
+    "serving": {
+        **dict.fromkeys(
+            ("scale.static-peak", "scale.reactive", "scale.threshold", "scale.asked"),
+            "ganger.recipes.serving.scaling",
+        ),
+        **dict.fromkeys(("mark", "barista"), "ganger.recipes.serving.planning.recipes"),
+    },
     "tuning": {
         **dict.fromkeys(
             ("tune.random", "tune.grid", "tune.sha", "tune.hyperband", "tune.asha", "tune.bohb"),

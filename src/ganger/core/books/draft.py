@@ -368,15 +368,15 @@ class Draft:
 
     def _forget_what_was_only_drawn(self) -> None:
         """Nobody has to let go of a place that it had in this draft only, or that it keeps."""
-        left: dict[int, list[Placement]] = {}
+        vacated: dict[int, list[Placement]] = {}
         books: dict[int, Ledger] = {}
         for job, placement, gave, why, ledger in self.steps:
             if placement is None and gave is not None:
-                left.setdefault(job, []).append(gave)
+                vacated.setdefault(job, []).append(gave)
                 books[job] = ledger
             elif placement is not None and why == _RESTORED:
-                left[job].remove(placement)
-        for job, places in left.items():
+                vacated[job].remove(placement)
+        for job, places in vacated.items():
             if job in self.freed:
                 places.remove(self.freed[job])
             for place in places:

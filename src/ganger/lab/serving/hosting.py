@@ -83,13 +83,13 @@ class _Recorded(Requesting):
 
     def advance(self, now: int) -> list[AnyEvent]:
         """As the host does."""
-        return self._keep(super().advance(now))
+        return self._keep(now, super().advance(now))
 
     def happened(self, now: int, events: Sequence[AnyEvent]) -> list[AnyEvent]:
         """As the host does."""
-        return self._keep(super().happened(now, events))
+        return self._keep(now, super().happened(now, events))
 
-    def _keep(self, events: list[AnyEvent]) -> list[AnyEvent]:
+    def _keep(self, now: int, events: list[AnyEvent]) -> list[AnyEvent]:
         for event in events:
             if isinstance(event, WindowOver):
                 for at, service in enumerate(event.services):
@@ -97,6 +97,7 @@ class _Recorded(Requesting):
                     if series is None:
                         continue  # of a replica it is only said that it was given back
                     series.setdefault("since", []).append(event.since / SECOND)
+                    series.setdefault("until", []).append(now / SECOND)
                     for name in KEPT:
                         series.setdefault(name, []).append(event.figures[name][at])
         return events
@@ -221,8 +222,8 @@ class Served:
         }
 
     def windows(self) -> dict[str, dict[str, list[float | None]]]:
-        """By service, what was reported of each window: when it began (`since`, seconds), and the
-        figures of `KEPT`."""
+        """By service, what was reported of each window: when it began and ended (`since`, `until`,
+        seconds), and the figures of `KEPT`."""
         names = {self._declared.name(job): series for job, series in self.host.kept.items()}
         return {name: names[name] for name in self._tallies if names.get(name)}
 

@@ -31,6 +31,8 @@ ENDED = "the service ended"
 PIECE: Final = SECOND // 8
 """Microseconds of the shortest pieces of a window in which arrivals are counted; others are twice
 as long, four times, ..., up to the window."""
+_UNLIMITED: Final = NEVER // 2
+"""A request that has more microseconds has no deadline."""
 _REASONS: Final = 16
 """So many reasons why requests were dropped are told apart, those of most first."""
 
@@ -64,6 +66,8 @@ class _Window:
         self.labelled = self.correct = 0
         self.pieces = np.zeros(0, np.int64)
         """How many requests came, by piece."""
+        self.slo = NEVER
+        """The least microseconds that any of them has."""
         self.answered = self.late = self.dropped = self.batches = self.executed = 0
         self.busy = self.up = self.open = 0
         """Microseconds: of lanes that ran, of lanes that were up, of requests that were open."""
@@ -105,7 +109,10 @@ class _Window:
         requests = self._world.requests
         some = slice(self._counted - requests.base, until - requests.base)
         self._counted = until
-        at = (np.array(requests.arrival[some], np.int64) - self.since) // PIECE
+        came = np.array(requests.arrival[some], np.int64)
+        given = np.array(requests.deadline[some], np.int64) - came
+        self.slo = min(self.slo, int(given.min(initial=NEVER)))
+        at = (came - self.since) // PIECE
         counts = np.bincount(at, minlength=len(self.pieces))
         counts[: len(self.pieces)] += self.pieces
         self.pieces = counts
@@ -119,6 +126,7 @@ class _Window:
         return {
             **{f"dropped:{reason}": float(count) for reason, count in reasons},
             **(judged if self._says is not None else {}),
+            **({"slo": self.slo / SECOND} if self.slo < _UNLIMITED else {}),
             **self.peaks(now),
         }
 
