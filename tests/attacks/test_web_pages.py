@@ -156,7 +156,7 @@ def test_no_page_is_framed_or_loads_anything_from_elsewhere(
         assert "*" not in policy
         assert answer.headers["x-frame-options"] == "DENY"
         assert answer.headers["x-content-type-options"] == "nosniff"
-        assert answer.headers["referrer-policy"] == "no-referrer"
+        assert answer.headers["referrer-policy"] == "same-origin"
         if path != "/static/app.js":
             assert re.findall(r"<style|style=|\son\w+=|javascript:|https?://", answer.text) == []
             assert answer.headers["cache-control"] == "no-store"

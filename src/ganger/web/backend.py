@@ -92,15 +92,15 @@ class Fragments:
     async def get(self, key: str, tick: int, make: Callable[[], Awaitable[str]]) -> bytes:
         """The part called `key` as it is at `tick`, compressed. What `make` raises is raised for
         all who wait, and not kept."""
-        found = self._kept.get(key)
-        if found is None or found[0] != tick:
+        entry = self._kept.get(key)
+        if entry is None or entry[0] != tick:
             made: asyncio.Future[bytes] = asyncio.ensure_future(_compressed(make))
             self._kept[key] = tick, made
             self._kept.move_to_end(key)
             while len(self._kept) > KEPT_MAX:
                 self._kept.popitem(last=False)
         else:
-            made = found[1]
+            made = entry[1]
         try:
             return await asyncio.shield(made)
         except Exception:

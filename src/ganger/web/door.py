@@ -35,7 +35,7 @@ HEADERS: Final = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
@@ -70,7 +70,7 @@ def bare(host: str) -> str:
 
 
 class Door:
-    """Lets in who has a session, and to the page of a link everybody."""
+    """Lets in everybody with a session, and to the page of a link all others."""
 
     def __init__(self, app: ASGIApp, sessions: Sessions, address: Address) -> None:
         self._app, self._sessions, self._address = app, sessions, address
@@ -139,8 +139,8 @@ class Door:
             jar = SimpleCookie(request.headers.get("cookie", "")[:4096])
         except CookieError:
             return None
-        found = jar.get(self._address.cookie)
-        return self._sessions.of(found.value) if found is not None else None
+        morsel = jar.get(self._address.cookie)
+        return self._sessions.of(morsel.value) if morsel is not None else None
 
 
 def _is_page(request: Request) -> bool:
@@ -178,11 +178,11 @@ def _no(status: int, text: str) -> Response:
 
 def session_of(request: Request) -> Session | None:
     """The session that the request belongs to."""
-    found: Session | None = request.scope[SESSION]
-    return found
+    session: Session | None = request.scope[SESSION]
+    return session
 
 
 def form_of(request: Request) -> dict[str, list[str]]:
     """The fields of the form that was sent."""
-    found: dict[str, list[str]] = request.scope[FORM]
-    return found
+    fields: dict[str, list[str]] = request.scope[FORM]
+    return fields

@@ -1,4 +1,4 @@
-"""How a process of the same user gets a link: the socket of the pages, and what is said there."""
+"""How a process of the same user gets a link: the socket of the pages, and the messages there."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What changed: the daemon is asked for its revision while anybody looks, and browsers are told by
-server-sent events. The load of the last day is kept beside it."""
+"""What changed: the daemon is asked for its revision while anybody looks, and browsers learn of it
+by server-sent events. The load of the last day is kept beside it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
 class Live:
     """Follows the daemon behind `backend`. `tick` grows with every change, `status` is what the
-    daemon last said, `up` whether it answers."""
+    daemon last answered, `up` whether it answers."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
@@ -71,15 +71,15 @@ class Live:
         """Ask the daemon how it does, now."""
         before = (self.up, self.status.revision, self.status.pid) if self.status else (False, 0, 0)
         try:
-            found: Status = await self._backend.get("/v1/status", Status)
+            status: Status = await self._backend.get("/v1/status", Status)
         except GangerError as error:
             self.up, self.why = False, str(error)
             if not isinstance(error, NoDaemon):
                 self.why = f"the daemon refuses: {error}"
         else:
-            self.up, self.why, self.status = True, "", found
+            self.up, self.why, self.status = True, "", status
             self.answered = time.time()
-            self._sample(found)
+            self._sample(status)
         now = (self.up, self.status.revision, self.status.pid) if self.status else (False, 0, 0)
         if now != before:
             self._bump()
@@ -89,15 +89,15 @@ class Live:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    def _sample(self, found: Status) -> None:
-        if self.samples and found.now - self.samples[-1].at < SAMPLE_SECONDS:
+    def _sample(self, status: Status) -> None:
+        if self.samples and status.now - self.samples[-1].at < SAMPLE_SECONDS:
             return
-        waiting = found.jobs.get("pending", 0) + found.jobs.get("blocked", 0)
-        held = found.gpus - found.gpus_free - found.gpus_out
-        self.samples.append(Sample(found.now, max(held, 0), found.gpus, waiting))
+        waiting = status.jobs.get("pending", 0) + status.jobs.get("blocked", 0)
+        held = status.gpus - status.gpus_free - status.gpus_out
+        self.samples.append(Sample(status.now, max(held, 0), status.gpus, waiting))
 
     def hello(self) -> bytes:
-        """What a stream is told: the state's number, whether the daemon answers, and why not."""
+        """The message of a stream: the state's number, whether the daemon answers, and why not."""
         data = msgspec.json.encode({"tick": self.tick, "up": self.up, "answered": self.answered})
         return b"event: tick\ndata: %s\n\n" % data
 
@@ -107,10 +107,10 @@ class Live:
         self._wake.set()
         try:
             yield b"retry: 2000\n\n" + self.hello()
-            told, beat = self.tick, time.monotonic()
+            sent, beat = self.tick, time.monotonic()
             while not self.leaving:
                 changed = self._changed
-                if told == self.tick:
+                if sent == self.tick:
                     try:
                         await asyncio.wait_for(changed.wait(), 1.0)
                     except TimeoutError:
@@ -118,7 +118,7 @@ class Live:
                             beat = time.monotonic()
                             yield self.hello()
                         continue
-                told, beat = self.tick, time.monotonic()
+                sent, beat = self.tick, time.monotonic()
                 yield self.hello()
                 await asyncio.sleep(LOOK_SECONDS * max(1, self.streams / _BUSY / 10))
         finally:

@@ -86,32 +86,32 @@ class Found:
 
 async def search(backend: Backend, where: Where, word: str, begin: int) -> Found:
     """The lines from byte `begin` on that hold `word`, in any case of letters."""
-    wanted, at, left = word.casefold(), begin, b""
-    found: list[tuple[int, str]] = []
-    while at - begin < SEARCHED and len(found) < FOUND_MAX:
+    wanted, at, rest = word.casefold(), begin, b""
+    matches: list[tuple[int, str]] = []
+    while at - begin < SEARCHED and len(matches) < FOUND_MAX:
         piece = await _piece(backend, where, at=at)
         if not piece.data:
             break
-        text, line_at = left + piece.data, at - len(left)
+        text, line_at = rest + piece.data, at - len(rest)
         whole = text.rfind(b"\n") + 1
         if not whole and len(text) > PIECE:
             whole = len(text)  # a line without end
         for line in text[:whole].split(b"\n"):
             if wanted in line.decode(errors="replace").casefold():
-                found.append((line_at, plain(line)))
+                matches.append((line_at, plain(line)))
             line_at += len(line) + 1
-        left, at = text[whole:], at + len(piece.data)
+        rest, at = text[whole:], at + len(piece.data)
     else:
-        return Found(found[:FOUND_MAX], begin, at, more=True)
-    if left and wanted in left.decode(errors="replace").casefold():
-        found.append((at - len(left), plain(left)))
-    return Found(found[:FOUND_MAX], begin, at, more=False)
+        return Found(matches[:FOUND_MAX], begin, at, more=True)
+    if rest and wanted in rest.decode(errors="replace").casefold():
+        matches.append((at - len(rest), plain(rest)))
+    return Found(matches[:FOUND_MAX], begin, at, more=False)
 
 
 async def _piece(backend: Backend, where: Where, **more: object) -> OutputPiece:
     path = f"/v1/jobs/{quote(where.job, safe='')}/output"
-    found: OutputPiece = await backend.get(path, OutputPiece, **where.query(**more))
-    return found
+    piece: OutputPiece = await backend.get(path, OutputPiece, **where.query(**more))
+    return piece
 
 
 def lines_of(data: bytes) -> list[str]:

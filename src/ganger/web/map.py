@@ -49,14 +49,14 @@ class Drawn:
     left_out: int
 
 
-def draw(found: MapAnswer, by: str, idle: Collection[int], prefix: str) -> Drawn:
+def draw(answer: MapAnswer, by: str, idle: Collection[int], prefix: str) -> Drawn:
     """The map coloured `by` job, tenant or use; `idle` are jobs that were found doing nothing."""
-    total = sum(node.gpus for node in found.nodes)
+    total = sum(node.gpus for node in answer.nodes)
     size = "roomy" if total <= _ROOMY else "middle" if total <= _MIDDLE else "small"
-    jobs = {one.job: one for one in found.jobs}
-    colours = _colours(found, by, idle)
+    jobs = {job.job: job for job in answer.jobs}
+    colours = _colours(answer, by, idle)
     nodes: dict[str, list[NodeMap]] = {}
-    for node in found.nodes:
+    for node in answer.nodes:
         nodes.setdefault(node.gpu_type or "GPUs", []).append(node)
     groups = [
         (
@@ -66,23 +66,23 @@ def draw(found: MapAnswer, by: str, idle: Collection[int], prefix: str) -> Drawn
         )
         for kind, every in nodes.items()
     ]
-    keys = _legend(found, by, idle, colours)
+    keys = _legend(answer, by, idle, colours)
     return Drawn(groups, size, keys[:LEGEND_MAX], max(len(keys) - LEGEND_MAX, 0))
 
 
-def _colours(found: MapAnswer, by: str, idle: Collection[int]) -> dict[int, str]:
+def _colours(answer: MapAnswer, by: str, idle: Collection[int]) -> dict[int, str]:
     """The class of each job's colour."""
     if by == "use":
-        return {one.job: "idle" if one.job in idle else "c0" for one in found.jobs}
+        return {job.job: "idle" if job.job in idle else "c0" for job in answer.jobs}
     if by == "job":
-        return {one.job: f"c{one.job % COLOURS}" for one in found.jobs}
+        return {job.job: f"c{job.job % COLOURS}" for job in answer.jobs}
     held: Counter[str] = Counter()
-    for one in found.jobs:
-        held[one.tenant] += one.gpus
+    for job in answer.jobs:
+        held[job.tenant] += job.gpus
     ranks = {name: at for at, (name, _) in enumerate(_ranked(held))}
     return {
-        one.job: f"c{ranks[one.tenant]}" if ranks[one.tenant] < COLOURS else OTHERS
-        for one in found.jobs
+        job.job: f"c{ranks[job.tenant]}" if ranks[job.tenant] < COLOURS else OTHERS
+        for job in answer.jobs
     }
 
 
@@ -90,19 +90,19 @@ def _ranked(held: Mapping[str, int]) -> list[tuple[str, int]]:
     """By name, if all have a colour, so that colours stay; else who holds most comes first."""
     if len(held) <= COLOURS:
         return sorted(held.items())
-    return sorted(held.items(), key=lambda one: (-one[1], one[0]))
+    return sorted(held.items(), key=lambda entry: (-entry[1], entry[0]))
 
 
 def _legend(
-    found: MapAnswer, by: str, idle: Collection[int], colours: Mapping[int, str]
+    answer: MapAnswer, by: str, idle: Collection[int], colours: Mapping[int, str]
 ) -> list[Key]:
     if by == "job":
-        jobs = sorted(found.jobs, key=lambda one: (-one.gpus, one.job))
-        return [Key(colours[one.job], _called(one), one.gpus, one.job) for one in jobs]
+        jobs = sorted(answer.jobs, key=lambda job: (-job.gpus, job.job))
+        return [Key(colours[job.job], _called(job), job.gpus, job.job) for job in jobs]
     held: Counter[tuple[str, str]] = Counter()
-    for one in found.jobs:
-        name = one.tenant if by == "tenant" else "idle" if one.job in idle else "in use"
-        held[colours[one.job], name] += one.gpus
+    for job in answer.jobs:
+        name = job.tenant if by == "tenant" else "idle" if job.job in idle else "in use"
+        held[colours[job.job], name] += job.gpus
     return [Key(colour, name, gpus) for (colour, name), gpus in held.most_common()]
 
 

@@ -43,7 +43,7 @@ def address_of(settings: Settings, name: str) -> Address:
     """Under which names the pages answer. Raises BadInput."""
     prefix = settings.prefix.rstrip("/")
     parts = prefix.split("/")[1:]
-    plain = all(one and one.replace("-", "").replace("_", "").isalnum() for one in parts)
+    plain = all(word and word.replace("-", "").replace("_", "").isalnum() for word in parts)
     if prefix and not (prefix.startswith("/") and prefix.isascii() and plain):
         raise BadInput(f"{prefix[:80]!r} is not a path", where="--web-prefix", mend="/ganger")
     if len(prefix) > _PREFIX_MAX:
@@ -89,7 +89,7 @@ def _locked(folder: Path) -> IO[bytes]:
 
 
 class Server:
-    """The pages of one home, until they are told to end."""
+    """The pages of one home, until they are ended."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -184,8 +184,8 @@ class Server:
             line = await asyncio.wait_for(reader.readline(), 5.0)
             asked = msgspec.json.decode(line, type=Asked)
             token = "" if asked.end else self._sessions.link(read_only=asked.read_only)
-            told = Told(self.url, token, os.getpid(), self._settings)
-            writer.write(msgspec.json.encode(told) + b"\n")
+            answer = Told(self.url, token, os.getpid(), self._settings)
+            writer.write(msgspec.json.encode(answer) + b"\n")
             await writer.drain()
             if asked.end:
                 self.stop()

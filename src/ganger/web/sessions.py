@@ -1,4 +1,4 @@
-"""Who may see the pages: links that are valid once and for a minute, and the sessions that they
+"""Links and sessions: links that are valid once and for a minute, and the sessions that they
 open. All of it lies in the memory of the process: when it ends, everybody is signed out."""
 
 from __future__ import annotations
@@ -68,26 +68,28 @@ class Sessions:
     def of(self, cookie: str) -> Session | None:
         """The session of a cookie, which is used now; None if there is none."""
         key, now = _digest(cookie), self._clock()
-        began, used, found = self._sessions.get(key, (0.0, 0.0, None))
-        if found is None:
+        began, used, session = self._sessions.get(key, (0.0, 0.0, None))
+        if session is None:
             return None
         if now - used > IDLE_SECONDS or now - began > LAST_SECONDS:
             del self._sessions[key]
             return None
-        found.seen = self._wall()
-        self._sessions[key] = began, now, found
-        return found
+        session.seen = self._wall()
+        self._sessions[key] = began, now, session
+        return session
 
     def end(self, name: str) -> None:
         """Sign out the session of that name; "" for all."""
-        for key, (_, _, found) in list(self._sessions.items()):
-            if name in ("", found.name):
+        for key, (_, _, session) in list(self._sessions.items()):
+            if name in ("", session.name):
                 del self._sessions[key]
 
     def listed(self) -> list[Session]:
         """Those that there are, the last used first."""
         self._drop_old()
-        return sorted((one[2] for one in self._sessions.values()), key=lambda one: -one.seen)
+        return sorted(
+            (entry[2] for entry in self._sessions.values()), key=lambda entry: -entry.seen
+        )
 
     def _drop_old(self) -> None:
         now = self._clock()
@@ -112,8 +114,8 @@ def is_own(session: Session, stated: str) -> bool:
         return False
     if len(data) != 2 * _BYTES:
         return False
-    found = bytes(a ^ b for a, b in zip(data[:_BYTES], data[_BYTES:], strict=True))
-    return hmac.compare_digest(found, session.secret)
+    unmasked = bytes(a ^ b for a, b in zip(data[:_BYTES], data[_BYTES:], strict=True))
+    return hmac.compare_digest(unmasked, session.secret)
 
 
 def _digest(text: str) -> bytes:

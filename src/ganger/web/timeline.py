@@ -30,28 +30,35 @@ def spans(job: JobDetail, now: float) -> list[Span]:
     """The parts from submission to the end, or to now (Unix seconds)."""
     begin = job.submitted
     end = job.finished if job.finished is not None else max(now, begin)
-    found: list[tuple[str, float, float, str]] = []
+    parts: list[tuple[str, float, float, str]] = []
     at = begin
-    for one in job.attempts:
-        if one.started is None:
+    for attempt in job.attempts:
+        if attempt.started is None:
             continue
-        until = one.ended if one.ended is not None else end
-        if one.started > at:
-            found.append(("waits", at, one.started, "waits"))
-        found.append((_kind(one.outcome, one.ended), one.started, until, f"attempt {one.attempt}"))
+        until = attempt.ended if attempt.ended is not None else end
+        if attempt.started > at:
+            parts.append(("waits", at, attempt.started, "waits"))
+        parts.append(
+            (
+                _kind(attempt.outcome, attempt.ended),
+                attempt.started,
+                until,
+                f"attempt {attempt.attempt}",
+            )
+        )
         at = max(at, until)
     if at < end:
-        found.append(("waits", at, end, "waits" if job.finished is None else "waited"))
+        parts.append(("waits", at, end, "waits" if job.finished is None else "waited"))
     scale = WIDTH / max(end - begin, 1e-9)
     return [
         Span(
             kind,
-            round((left - begin) * scale, 1),
-            round(max((right - left) * scale, _LEAST), 1),
-            f"{what}: {lasting(right - left)}",
-            right - left,
+            round((start - begin) * scale, 1),
+            round(max((stop - start) * scale, _LEAST), 1),
+            f"{what}: {lasting(stop - start)}",
+            stop - start,
         )
-        for kind, left, right, what in found
+        for kind, start, stop, what in parts
     ]
 
 

@@ -72,38 +72,38 @@ def open_(
     """
     root = home()
     if end:
-        found = asked_at(root, end=True)
-        click.echo("ended" if found else "no pages are served here")
+        ended = asked_at(root, end=True)
+        click.echo("ended" if ended else "no pages are served here")
         return
     Client(root).call("GET", "/v1/status", Status)
     settings = Settings(home=str(root), port=port, hosts=list(hosts), prefix=prefix.rstrip("/"))
-    told = asked_at(root, read_only=read_only)
-    if told is None:
+    pages = asked_at(root, read_only=read_only)
+    if pages is None:
         _start(root, settings)
-        told = asked_at(root, read_only=read_only)
-        if told is None:
+        pages = asked_at(root, read_only=read_only)
+        if pages is None:
             raise GangerError(f"the pages do not answer; see {folder_of(root) / LOG}")
-    elif (hosts or prefix or port) and told.settings != settings:
+    elif (hosts or prefix or port) and pages.settings != settings:
         raise BadInput(
-            f"the pages are served already, otherwise, by process {told.pid}",
+            f"the pages are served already, otherwise, by process {pages.pid}",
             mend="end them first: ganger open --end",
         )
-    link = f"{_base(told)}/enter#token={told.token}"
+    link = f"{_base(pages)}/enter#token={pages.token}"
     if as_json:
-        print_json({"url": _base(told), "link": link, "pid": told.pid})
+        print_json({"url": _base(pages), "link": link, "pid": pages.pid})
         return
     click.echo(link)
     if not no_browser and not webbrowser.open(link):
         click.echo("no browser was found here: open the link in one within a minute", err=True)
 
 
-def _base(told: Told) -> str:
+def _base(pages: Told) -> str:
     """Where a browser finds the pages: under a stated name, else under the home's own."""
-    hosts = told.settings.hosts
+    hosts = pages.settings.hosts
     if not hosts:
-        return told.url
+        return pages.url
     stated = hosts[0] if "//" in hosts[0] else f"http://{hosts[0]}"
-    return stated.rstrip("/") + told.settings.prefix
+    return stated.rstrip("/") + pages.settings.prefix
 
 
 def _start(root: Path, settings: Settings) -> None:

@@ -58,15 +58,15 @@ def _map_key(request: Request, by: str) -> str:
 async def _map(request: Request, by: str) -> str:
     pages = pages_of(request)
     backend = pages.backend
-    found: MapAnswer = await backend.get("/v1/map", MapAnswer)
+    answer_map: MapAnswer = await backend.get("/v1/map", MapAnswer)
     idle: set[int] = set()
     if by == "use":
         answer: IdleAnswer = await backend.get("/v1/idle", IdleAnswer)
-        idle = {one.job for one in answer.jobs if one.told}
+        idle = {job.job for job in answer.jobs if job.told}
     prefix = request.scope[PREFIX]
-    drawn = await asyncio.to_thread(draw, found, by, idle, prefix)
+    drawn = await asyncio.to_thread(draw, answer_map, by, idle, prefix)
     return fill(
-        "cluster_map", drawn=drawn, by=by, status=pages.live.status, prefix=prefix, found=found
+        "cluster_map", drawn=drawn, by=by, status=pages.live.status, prefix=prefix, found=answer_map
     )
 
 
@@ -78,22 +78,24 @@ async def load(request: Request) -> Response:
 def _load(live: Live) -> str:
     samples = list(live.samples)
     points = thinned(samples, POINTS_MAX)
-    hours = thinned([one for one in samples if samples[-1].at - one.at < _HOURS * 3600], _HOURS)
-    data = [[round(one.at) for one in points], [one.held for one in points]]
-    data += [[one.gpus for one in points], [one.waiting for one in points]]
+    hours = thinned(
+        [sample for sample in samples if samples[-1].at - sample.at < _HOURS * 3600], _HOURS
+    )
+    data = [[round(sample.at) for sample in points], [sample.held for sample in points]]
+    data += [[sample.gpus for sample in points], [sample.waiting for sample in points]]
     return fill("cluster_load", points=msgspec.json.encode(data).decode(), hours=hours)
 
 
-def thinned(samples: Sequence[Sample], most: int) -> list[Sample]:
+def thinned(samples: Sequence[Sample], limit: int) -> list[Sample]:
     """At most `most` of them: means over equal numbers of neighbours, at the time of the last."""
-    size = -(-len(samples) // most) if samples else 1
+    size = -(-len(samples) // limit) if samples else 1
     groups = [samples[at : at + size] for at in range(0, len(samples), size)]
     return [
         Sample(
             group[-1].at,
-            round(sum(one.held for one in group) / len(group)),
+            round(sum(sample.held for sample in group) / len(group)),
             group[-1].gpus,
-            round(sum(one.waiting for one in group) / len(group)),
+            round(sum(sample.waiting for sample in group) / len(group)),
         )
         for group in groups
     ]
@@ -119,12 +121,12 @@ def _list(request: Request) -> tuple[str, int, str]:
 
 
 async def _rows(request: Request, find: str, at: int) -> str:
-    found: list[NodeAnswer] = await pages_of(request).backend.get("/v1/nodes", list[NodeAnswer])
+    nodes: list[NodeAnswer] = await pages_of(request).backend.get("/v1/nodes", list[NodeAnswer])
     part = find.casefold()
     meant = [
-        one
-        for one in found
-        if part in one.name.casefold() or part in one.gpu_type.casefold() or part == one.state
+        node
+        for node in nodes
+        if part in node.name.casefold() or part in node.gpu_type.casefold() or part == node.state
     ]
     begin = at * NODES_A_PAGE
     return fill(
@@ -143,7 +145,7 @@ async def node_orders(request: Request) -> Response:
     form = form_of(request)
     verb, names = form.get("verb", [""])[0], form.get("node", [])
     if verb not in _ORDERS:
-        raise BadInput("that is no order for nodes")
+        raise BadInput(f"{verb[:40]!r} is not an order for nodes")
     if not names:
         raise BadInput("no node is chosen", mend="tick some")
     pages = pages_of(request)

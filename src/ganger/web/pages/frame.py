@@ -41,8 +41,8 @@ class Pages:
 
 def pages_of(request: Request) -> Pages:
     """What the process was started with."""
-    found: Pages = request.app.state.pages
-    return found
+    pages: Pages = request.app.state.pages
+    return pages
 
 
 @cache
@@ -144,7 +144,7 @@ def failed(request: Request, error: GangerError, status: int = 400) -> Response:
 def toast(request: Request, text: str, status: int = 200, mend: str = "", **undo: Any) -> Response:
     """One sentence about what was done. `undo`: the fields of the form that takes it back."""
     session = session_of(request)
-    told = fill(
+    sentence = fill(
         "toast",
         text=text,
         mend=mend,
@@ -153,7 +153,7 @@ def toast(request: Request, text: str, status: int = 200, mend: str = "", **undo
         prefix=request.scope[PREFIX],
         csrf=masked(session) if session and undo else "",
     )
-    answer = html(request, told, status)
+    answer = html(request, sentence, status)
     if status < 400:
         answer.headers["HX-Trigger"] = "ganger:done"
     return answer
@@ -164,11 +164,11 @@ def back_to(request: Request, path: str) -> Response:
     return RedirectResponse(f"{request.scope[PREFIX]}{path}", 303)
 
 
-def number(request: Request, name: str, most: int) -> int:
+def number(request: Request, name: str, limit: int) -> int:
     """A whole number of the query, from 0. Raises BadInput."""
     text = request.query_params.get(name, "0") or "0"
-    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= most):
-        raise BadInput(f"{text[:40]!r} is not a number from 0 to {most:,}", where=name)
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= limit):
+        raise BadInput(f"{text[:40]!r} is not a number from 0 to {limit:,}", where=name)
     return int(text)
 
 

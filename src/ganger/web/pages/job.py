@@ -33,11 +33,17 @@ _DEVICES: Final = re.compile(r"(.+):([0-9,]+|-)")
 async def job(request: Request) -> Response:
     """The page."""
     name = request.path_params["job"]
-    found = await _detail(request, name)
+    detail = await _detail(request, name)
     where = _where(request)
-    body = _body(request, found)
+    body = _body(request, detail)
     return page(
-        request, "job", f"Job {found.label}", job=found, body=body, where=where, over=is_over(found)
+        request,
+        "job",
+        f"Job {detail.label}",
+        job=detail,
+        body=body,
+        where=where,
+        over=is_over(detail),
     )
 
 
@@ -53,25 +59,25 @@ async def job_now(request: Request) -> Response:
 
 async def _detail(request: Request, name: str) -> JobDetail:
     path = f"/v1/jobs/{quote(name, safe='')}"
-    found: list[JobDetail] = await pages_of(request).backend.get(path, list[JobDetail])
-    return found[0]
+    detail: list[JobDetail] = await pages_of(request).backend.get(path, list[JobDetail])
+    return detail[0]
 
 
-def _body(request: Request, found: JobDetail) -> str:
+def _body(request: Request, detail: JobDetail) -> str:
     live = pages_of(request).live
     now = live.status.now if live.status else time.time()
     places = [
-        (node, [] if gpus == "-" else [int(one) for one in gpus.split(",")])
-        for text in (found.attempts[-1].devices if found.attempts else [])
+        (node, [] if gpus == "-" else [int(gpu) for gpu in gpus.split(",")])
+        for text in (detail.attempts[-1].devices if detail.attempts else [])
         if (named := _DEVICES.fullmatch(text))
         for node, gpus in [named.groups()]
     ]
     return fill(
         "job_now",
-        job=found,
-        spans=spans(found, now),
+        job=detail,
+        spans=spans(detail, now),
         places=places,
-        over=is_over(found),
+        over=is_over(detail),
         prefix=request.scope[PREFIX],
         now=now,
     )
@@ -97,8 +103,8 @@ async def log(request: Request) -> Response:
     word = request.query_params.get("find", "")[:200]
     if word:
         begin = number(request, "from", _BYTES_MAX)
-        found = await logs.search(backend, where, word, begin)
-        return html(request, fill("log_found", found=found, word=word, to=to))
+        result = await logs.search(backend, where, word, begin)
+        return html(request, fill("log_found", found=result, word=word, to=to))
     if "before" in request.query_params:
         text = await logs.before(backend, where, number(request, "before", _BYTES_MAX))
         way = "before"
@@ -114,7 +120,7 @@ async def log_file(request: Request) -> Response:
     """All that it wrote, as a file to keep."""
     where, backend = _where(request), pages_of(request).backend
     if not re.fullmatch(r"[0-9]{1,12}(_[0-9]{1,12})?", where.job):
-        raise BadInput("that is no number of a job")
+        raise BadInput(f"{where.job[:40]!r} is not the number of a job")
     pieces = backend.text(f"/v1/jobs/{where.job}/logs", **where.query())
     headers = {"Content-Disposition": f'attachment; filename="job-{where.job}-{where.stream}.txt"'}
     return StreamingResponse(pieces, 200, headers, media_type="application/octet-stream")

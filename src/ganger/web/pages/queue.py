@@ -78,7 +78,7 @@ def _view(request: Request) -> dict[str, str | int]:
 
 async def _rows(request: Request, view: dict[str, str | int]) -> str:
     offset = int(view["page"]) * JOBS_A_PAGE
-    found: JobPage = await pages_of(request).backend.get(
+    jobs_page: JobPage = await pages_of(request).backend.get(
         "/v1/jobs",
         JobPage,
         state=view["state"],
@@ -95,11 +95,11 @@ async def _rows(request: Request, view: dict[str, str | int]) -> str:
 
     return fill(
         "queue_rows",
-        jobs=found.jobs,
-        total=found.total,
+        jobs=jobs_page.jobs,
+        total=jobs_page.total,
         offset=offset,
         page=int(view["page"]),
-        last=max(-(-found.total // JOBS_A_PAGE) - 1, 0),
+        last=max(-(-jobs_page.total // JOBS_A_PAGE) - 1, 0),
         view=view,
         link=link,
         prefix=prefix,
@@ -109,17 +109,17 @@ async def _rows(request: Request, view: dict[str, str | int]) -> str:
 async def why(request: Request) -> Response:
     """Why a job waits, in full, and when it is expected to start."""
     job = request.path_params["job"]
-    found: Explanation = await pages_of(request).backend.get(
+    explanation: Explanation = await pages_of(request).backend.get(
         f"/v1/jobs/{quote(job, safe='')}/explain", Explanation, slow=True
     )
-    said = sentence(found, lambda at: f"\0{at}\0")  # no word has a zero byte
-    return html(request, fill("why", found=found, said=_with_times(said), now=time.time()))
+    said = sentence(explanation, lambda at: f"\0{at}\0")  # no word has a zero byte
+    return html(request, fill("why", found=explanation, said=_with_times(said), now=time.time()))
 
 
 def _with_times(said: str) -> list[str]:
     """A sentence in parts, its moments as the pages write them."""
     parts = said.split("\0") if said else []
-    return [words.when(float(one)) if at % 2 else one for at, one in enumerate(parts)]
+    return [words.when(float(piece)) if at % 2 else piece for at, piece in enumerate(parts)]
 
 
 async def orders(request: Request) -> Response:
@@ -129,13 +129,13 @@ async def orders(request: Request) -> Response:
     if not jobs:
         raise BadInput("no job is chosen", mend="tick some")
     if not all(_is_job(job) for job in jobs):
-        raise BadInput("that is no number of a job")
+        raise BadInput("one of them is not the number of a job")
     if verb == "priority":
         text, undo = await _set_priority(request, jobs, form.get("priority", [""]))
     elif verb in _DONE:
         text, undo = await _ordered(request, verb, jobs)
     else:
-        raise BadInput("that is no order for jobs")
+        raise BadInput(f"{verb[:40]!r} is not an order for jobs")
     await pages_of(request).live.look()
     if "hx-request" not in request.headers:
         return back_to(request, f"/jobs/{jobs[0]}" if len(jobs) == 1 else "/queue")
@@ -144,7 +144,10 @@ async def orders(request: Request) -> Response:
 
 def _is_job(text: str) -> bool:
     head, _, task = text.partition("_")
-    return all(one.isascii() and one.isdecimal() and len(one) < 13 for one in (head, task or "0"))
+    return all(
+        digits.isascii() and digits.isdecimal() and len(digits) < 13
+        for digits in (head, task or "0")
+    )
 
 
 def _some(jobs: list[int] | list[str]) -> str:
@@ -170,19 +173,19 @@ async def _set_priority(
         wanted = [int(text) for text in stated]
     except ValueError:
         wanted = []
-    if len(wanted) not in (1, len(jobs)) or any(abs(one) > _PRIORITY_MAX for one in wanted):
+    if len(wanted) not in (1, len(jobs)) or any(abs(level) > _PRIORITY_MAX for level in wanted):
         raise BadInput("a priority is a whole number", mend="write like 5 or -3")
     backend = pages_of(request).backend
-    found: list[JobDetail] = await backend.get(f"/v1/jobs/{','.join(jobs)}", list[JobDetail])
-    before = {one.job: one.priority for one in found}
+    details: list[JobDetail] = await backend.get(f"/v1/jobs/{','.join(jobs)}", list[JobDetail])
+    before = {level.job: level.priority for level in details}
     by_value: dict[int, list[str]] = {}
     for at, job in enumerate(jobs):
         by_value.setdefault(wanted[at % len(wanted)], []).append(job)
     changed: list[int] = []
     for value, some in by_value.items():
         path = f"/v1/jobs/{','.join(some)}"
-        told: Changed = await backend.order("PATCH", path, Changed, {"priority": value})
-        changed += told.jobs
+        answer: Changed = await backend.order("PATCH", path, Changed, {"priority": value})
+        changed += answer.jobs
     if not changed:
         raise BadInput("none of these jobs can be given another priority now")
     level = f"{wanted[0]}" if len(by_value) == 1 else "what it was"

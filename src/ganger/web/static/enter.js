@@ -22,3 +22,6 @@
     said.textContent = `${(await answer.text()).trim()} Run “ganger open” for another one.`;
   }
 })();
+addEventListener("hashchange", () => { // a link was pasted into the tab of this page
+  if (location.hash) location.reload();
+});
