@@ -1,4 +1,4 @@
-"""What is said of windows on the screen."""
+"""Words about windows, for the terminal."""
 
 from __future__ import annotations
 
