@@ -107,7 +107,7 @@ def noisy() -> Sought:
 
 def even() -> Sought:
     """Few levels, and epochs that end together; as much of the metric as can be."""
-    return Sought(experiment(3, epochs=10, mode="max"), curves(2, 4, (2,)))
+    return Sought(experiment(4, epochs=10, mode="max"), curves(2, 4, (2,)))
 
 
 def bounded() -> Sought:
