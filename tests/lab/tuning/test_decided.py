@@ -46,6 +46,9 @@ VARIANTS = [
     "hyperdrive(every=1,target=0.3)",
     "hypersched(eta=2,again=no,ends=no)",
     "hypersched(eta=3,first=2,ends=no)",
+    "hypersched(dealing=random)",
+    "hypersched(dealing=softmax)",
+    "hypersched(dealing=uniform)",
     "rubberband(eta=2,first=2)",
     "rubberband(elastic=no,startup=1s)",
     "seer(rounds=2,eta=3)",
@@ -104,7 +107,7 @@ def noisy() -> Sought:
 
 def even() -> Sought:
     """Few levels, and epochs that end together; as much of the metric as can be."""
-    return Sought(experiment(3, epochs=10, mode="max"), curves(2, 4, (2,)))
+    return Sought(experiment(4, epochs=10, mode="max"), curves(2, 4, (2,)))
 
 
 def bounded() -> Sought:
@@ -121,8 +124,15 @@ def hasty() -> Sought:
     return Sought(search, curves(4, 1000, (1, 2)), Costs(start=SECOND // 2))
 
 
+def roomy() -> Sought:
+    """Most trials run from the beginning on; those that stay may grow."""
+    resources = Resources(most_gpus=4, scaling=[1, 1.6, 2.2, 2.7])
+    search = experiment(8, trials=10, epochs=10, resources=resources, deadline="40s")
+    return Sought(search, curves(5, 1000, (1, 2)), Costs(start=SECOND // 5))
+
+
 SEARCHES: dict[str, Callable[[], Sought]] = {
-    each.__name__: each for each in (noisy, even, bounded, hasty)
+    each.__name__: each for each in (noisy, even, bounded, hasty, roomy)
 }
 CASES = list(product([*recipes("tuning"), *VARIANTS], SEARCHES))
 
@@ -166,7 +176,9 @@ def fingerprint(of: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(of)).hexdigest()[:8]
 
 
-@pytest.mark.parametrize(("number", "case"), list(enumerate(CASES)))
+@pytest.mark.parametrize(
+    ("number", "case"), list(enumerate(CASES)), ids=[" ".join(case) for case in CASES]
+)
 def test_it_decides_what_is_on_record(number: int, case: tuple[str, str]) -> None:
     lines = RECORD.read_text().splitlines()
     assert f"{' '.join(case)} {decided(*case)}" == lines[number]

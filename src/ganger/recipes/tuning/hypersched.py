@@ -187,8 +187,13 @@ class ByDeadline:
         else:
             weights = np.ones(len(best))
             if self.dealing is Dealing.SOFTMAX:
-                bads = np.array([race.badness(race.view.trials[job], math.inf) for job in best])
-                weights = np.exp(bads.min() - bads)
+                curves = race.view.trials
+                bads = np.array([
+                    race.badness(curves[job], math.inf) if job in curves else math.inf
+                    for job in best
+                ])  # fmt: skip
+                if bads.min() < math.inf:  # who has not reported has nothing beside who has
+                    weights = np.exp(bads.min() - bads)
             parts = np.floor(rest * weights / weights.sum() + 1e-9).astype(int).tolist()
         shares = {}
         for job, part in zip(best, parts, strict=True):
