@@ -78,8 +78,8 @@ class Shelf:
         self.skipped += 10 * SECOND
         return Fared({"arrivals": 77.0}, [0.25 * (lane.number + 1) for lane in up])
 
-    def served(self, found: Fared) -> None:
-        self.figures.append(found)
+    def served(self, fared: Fared) -> None:
+        self.figures.append(fared)
 
     def open(self, at: int) -> None:
         self.opened.append(at)

@@ -45,16 +45,16 @@ class _Sums:
     busy: list[float] = field(default_factory=list)
     windows: int = 0
 
-    def add(self, found: Fared) -> None:
+    def add(self, fared: Fared) -> None:
         """One more window."""
         self.windows += 1
-        self.arrivals += found.figures["arrivals"] or 0.0
-        for name, value in found.figures.items():
+        self.arrivals += fared.figures["arrivals"] or 0.0
+        for name, value in fared.figures.items():
             if value is not None and name not in _EXACT and not name.startswith(_PEAK):
                 total, count = self.figures.get(name, (0.0, 0))
                 self.figures[name] = total + value, count + 1
-        before = self.busy or [0.0] * len(found.busy)
-        self.busy = [mine + each for mine, each in zip(before, found.busy, strict=True)]
+        before = self.busy or [0.0] * len(fared.busy)
+        self.busy = [mine + each for mine, each in zip(before, fared.busy, strict=True)]
 
     def expected(self, arrivals: int) -> Fared:
         """A window in which so many came."""
@@ -128,15 +128,15 @@ class HeldBack:
             self._hand(rows, entry)
             return None
         self.skipped += self._length
-        found = self._sums[id(entry)].expected(len(rows))
+        fared = self._sums[id(entry)].expected(len(rows))
         pieces = np.bincount((rows.arrival - number * self._length) // PIECE)
         exact = {"arrivals": float(len(rows)), "replicas": float(len(up))}
-        return Fared({**exact, **found.figures, **peaks_of(pieces, self._length)}, found.busy)
+        return Fared({**exact, **fared.figures, **peaks_of(pieces, self._length)}, fared.busy)
 
-    def served(self, found: Fared) -> None:
+    def served(self, fared: Fared) -> None:
         """The window that ended was served, and was like that."""
         if self._entry is not None:
-            self._sums.setdefault(id(self._entry), _Sums()).add(found)
+            self._sums.setdefault(id(self._entry), _Sums()).add(fared)
 
     def open(self, at: int) -> None:
         """The service is over, `at` by the clock of its planes: nothing is held back any more."""

@@ -1,4 +1,4 @@
-"""What is said of windows on the screen."""
+"""Sentences about windows, for the screen."""
 
 from __future__ import annotations
 
