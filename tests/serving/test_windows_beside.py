@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,7 +56,7 @@ class Shelf:
     def more(self) -> bool:
         return self._now < 50 * SECOND
 
-    def chunks(self):  # type: ignore[no-untyped-def]
+    def chunks(self) -> Iterator[Columns]:
         while True:
             yield self.ready.pop(0) if self.ready else NOT_YET
 

@@ -12,13 +12,20 @@ from ganger.core.errors import BadInput
 from ganger.core.events import AnyEvent
 from ganger.core.events import Served as WindowOver
 from ganger.core.serving.router import Router
-from ganger.core.serving.world import Lane, World
+from ganger.core.serving.world import Known, Lane, World
 from ganger.core.spec import Kind, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, SECOND, WHOLE
 from ganger.lab.serving.fleet import Fleet
-from ganger.lab.serving.run import SOON, all_known, foretold, give_caches, right_of
+from ganger.lab.serving.run import (
+    SOON,
+    all_known,
+    foretold,
+    give_caches,
+    pipelines_of,
+    right_of,
+)
 from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.tokens import rooms_of
@@ -127,7 +134,7 @@ class Served:
         self._window = window
         declared = trace.declared
         services: dict[str, Requested] = {}
-        known = {model.name for model in traffic.models.models.values()}
+        known = {*traffic.models.models, *traffic.models.pipelines}
         for job in np.flatnonzero(declared.kind[: trace.jobs] == Kind.SERVE).tolist():
             name, model = declared.name(job), declared.models[int(declared.model[job])]
             if model in known:
@@ -139,7 +146,7 @@ class Served:
                 )
         if not services:
             raise BadInput(
-                "no job of kind serve names a model of the models file",
+                "no job of kind serve names a model or a pipeline of the models file",
                 where=trace.name,
                 mend="give services a `model`",
             )
@@ -161,11 +168,10 @@ class Served:
         """A service on up to so many places of each type of device (`held`)."""
         most, share = role.range[1], role.needs.share / WHOLE
         made = _Made(model, tuple(held), most, share, traffic, seed)
-        lacks = [type_ for type_ in held if (type_, share) not in made.known[0].latencies]
-        if lacks:
+        for stage, type_ in made.lacks:
             part = "" if share == 1 else f"{share:g} of a "
             raise BadInput(
-                f"model {model!r} was not measured on {part}{lacks[0]}",
+                f"model {stage!r} was not measured on {part}{type_}",
                 where=name,
                 mend="add its latency there to the models file"
                 + (f", with share = {share:g}" if part else ""),
@@ -183,13 +189,13 @@ class Served:
             self._watchings[name] = Watching(plane.world)
             plane.watch(self._watchings[name])
         beside = None
-        if traffic.yardsticks:
+        if traffic.yardsticks and not made.models.pipelines:
             self._bounds[name] = _Bounds(made, held, begins, router.can.divides)
             if not router.can.foresees:
                 beside = self._beside(name, made, back)
-        predicted = made.models.models[model].predicted
-        says = None if predicted is None else predicted.tolist()
-        return Requested(plane, made.known[0].load, says, beside, back)
+        alone = made.models.models.get(model)
+        says = None if alone is None or alone.predicted is None else alone.predicted.tolist()
+        return Requested(plane, sum(known.load for known in made.known), says, beside, back)
 
     def _hold(self, name: str, made: _Made, router: Router, traffic: Traffic) -> HeldBack:
         """The requests of a service by windows. Raises BadInput where each has to be run."""
@@ -197,6 +203,7 @@ class Served:
             (f"{router.name} knows all requests that come",
              router.can.foresees and not router.can.ahead),
             (f"{router.name} gives lanes back over time", router.can.retires),
+            (f"{name} is a pipeline", bool(made.models.pipelines)),
             ("a report draws every window", traffic.watch),
         ):  # fmt: skip
             if given:
@@ -287,19 +294,55 @@ class _Made:
         self.model, self._types, self._lanes, self._share = model, types, lanes, share
         self._traffic, self._seed = traffic, seed
         self._only = _only(traffic.requests, model)
-        self.models = Models({model: traffic.models.models[model]}, traffic.models.devices)
+        self.models = _of_service(traffic.models, model)
         self._fleet = Fleet(tuple((type_, lanes) for type_ in types))
         self.known = all_known(self._only, self.models, self._fleet, share)
 
+    @property
+    def lacks(self) -> list[tuple[str, str]]:
+        """Models and types on which they had to be measured: that of a service on each, those of a
+        pipeline on any."""
+        if self.models.pipelines:
+            return [
+                (known.name, self._types[0])
+                for known in self.known
+                if not any(self._runs(known, type_) for type_ in self._types)
+            ]
+        return [
+            (self.known[0].name, each)
+            for each in self._types
+            if not self._runs(self.known[0], each)
+        ]
+
+    def _runs(self, known: Known, type_: str) -> bool:
+        """Whether a model was measured on a type."""
+        return (type_, self._share) in known.latencies
+
+    def _kinds(self) -> list[tuple[str, int]]:
+        """Of the lanes that there may be: a type and the one model that runs there; -1: all."""
+        whole = [
+            (type_, -1)
+            for type_ in self._types
+            if all(self._runs(known, type_) for known in self.known)
+        ]
+        if not self.models.pipelines:
+            return whole
+        stages = enumerate(self.known)
+        return whole + [
+            (type_, at) for at, known in stages for type_ in self._types if self._runs(known, type_)
+        ]
+
     def world(self, up: Sequence[str] = ()) -> World:
-        """Lanes that are all down; or lanes of these types that are up."""
-        types = up or [type_ for type_ in self._types for _ in range(self._lanes)]
+        """Lanes that are all down; or lanes of these types that are up and run all models."""
+        kinds = [(type_, -1) for type_ in up]
+        kinds = kinds or [kind for kind in self._kinds() for _ in range(self._lanes)]
         lanes = [
-            Lane(at, type_, device=at, share=self._share, down=not up)
-            for at, type_ in enumerate(types)
+            Lane(at, type_, device=at, share=self._share, down=not up, only=only)
+            for at, (type_, only) in enumerate(kinds)
         ]
         tenants = self._traffic.requests.tenants.values
-        return World(self.known, lanes, seed=self._seed, tenants=tenants)
+        pipelines = pipelines_of(self.models)
+        return World(self.known, lanes, pipelines=pipelines, seed=self._seed, tenants=tenants)
 
     def source(self, world: World, router: Router | None, faster: float = 1.0,
                some: Requests | None = None) -> Source:  # fmt: skip
@@ -421,6 +464,17 @@ def places_of(shape: Shape, nodes: Nodes) -> dict[str, int]:
         if count:
             places[type_] = places.get(type_, 0) + count
     return places
+
+
+def _of_service(models: Models, name: str) -> Models:
+    """What answers the requests of a service: its model, or the pipeline with its models."""
+    pipeline = models.pipelines.get(name)
+    if pipeline is None:
+        return Models({name: models.models[name]}, models.devices)
+    stages = dict.fromkeys(model for _, model in pipeline.stages)
+    return Models(
+        {model: models.models[model] for model in stages}, models.devices, {name: pipeline}
+    )
 
 
 def _only(requests: Requests, model: str) -> Requests:

@@ -40,7 +40,6 @@ from ganger.workloads.models.matching import matched
 from ganger.workloads.models.profiles import Model, Models
 from ganger.workloads.requests.columns import Requests
 
-_TIERS: Final = ("host", "disk", "remote")
 _LARGEST: Final = 1 << 14
 """No table of latencies is longer."""
 _USUAL: Final = Usual()
@@ -389,13 +388,12 @@ def known_of(
             sizes = np.arange(1, min(found.largest, _LARGEST) + 1)
             tables[name, share] = Latencies(_micros(found.mean_seconds(sizes)),
                                           _micros(found.p99_seconds(sizes)))  # fmt: skip
-    load = next((model.load[tier] for tier in _TIERS if tier in model.load), 0.0)
     graph = model.operators
     borders, layers = ((), ()) if graph is None else (graph.borders, graph.layers)
     beside = {(each.device, share): each.beside for each in model.latency
               if model.on(each.device, share) is each and each.beside}  # fmt: skip
-    return Known(model.name, tables, model.bytes, round(load * SECOND), model.accuracy, borders,
-                 beside, tokens, cache_bytes, layers)  # fmt: skip
+    return Known(model.name, tables, model.bytes, round(model.load_seconds * SECOND),
+                 model.accuracy, borders, beside, tokens, cache_bytes, layers)  # fmt: skip
 
 
 def families_of(models: Models, known: Sequence[Known]) -> list[tuple[str, tuple[int, ...]]]:

@@ -31,8 +31,9 @@ ENDED = "the service ended"
 
 @dataclass
 class Requested:
-    """The requests of one service. `plane`: over lanes that are all down, enough of every type;
-    `load`: microseconds that a replica loads before it answers; `says`: the class that its model
+    """The requests of one service. `plane`: over lanes that are all down, enough of every type, and
+    where replicas may run one model each, of every type and model; `load`: microseconds that a
+    replica of all models loads before it answers; `says`: the class that its model
     gives each input, where that was recorded; `beside`: the same requests to the same replicas
     under another router, of which nothing is reported; `held`: what hands the requests to both, if
     they are held back."""
@@ -65,6 +66,10 @@ class _Service:
         self.changed = 0
         self.total_up = 0
         """Microseconds that lanes were up, added up."""
+        bound = any(lane.only >= 0 for lane in self.world.lanes)
+        names = [known.name for known in self.world.models] if bound else []
+        self._bound = {name: at for at, name in enumerate(names)}
+        """By the model that a replica names, the one that its lanes run only."""
         self.over = False
         self.came = 0
         """How many requests had come when the window began."""
@@ -118,8 +123,15 @@ class _Service:
         for plane in self._planes:
             plane.turn(lane, self.here(now), up=up, drains=drains)
 
-    def begin(self, job: int, types: Sequence[str]) -> list[int]:
-        """A replica starts on devices of these types: the lanes that it will be."""
+    def load_of(self, model: str) -> int:
+        """Microseconds that a replica loads that names this model."""
+        only = self._bound.get(model, -1)
+        return self.load if only < 0 else self.world.models[only].load
+
+    def begin(self, job: int, types: Sequence[str], model: str) -> list[int]:
+        """A replica that names this model starts on devices of these types: the lanes that it will
+        be."""
+        only = self._bound.get(model, -1)
         taken = {lane for lanes in self.lanes.values() for lane in lanes}
         found: list[int] = []
         for type_ in types:
@@ -127,7 +139,10 @@ class _Service:
                 next(
                     lane.number
                     for lane in self.world.lanes
-                    if lane.type == type_ and lane.number not in taken and lane.number not in found
+                    if lane.type == type_
+                    and lane.only == only
+                    and lane.number not in taken
+                    and lane.number not in found
                 )
             ]
         self.lanes[job] = found
@@ -267,6 +282,8 @@ class Requesting:
         for job in range(declared.n):
             if int(declared.parent[job]) in self._services:
                 self._service_of[job] = int(declared.parent[job])
+        self._models = [declared.models[int(code)] for code in declared.model[: declared.n]]
+        """By job."""
         self._placed: dict[int, Placement] = {}
         self._coming: list[tuple[int, int, int, int]] = []
         """A heap of (when, service, job, lane): replicas that load."""
@@ -337,8 +354,11 @@ class Requesting:
             service.pass_time(now)
         last = self._report(now, max((each.since for _, each in over), default=now), over)
         for event in events:
-            if isinstance(event, Accepted) and event.spec.parent in self._names:
-                self._service_of[event.job] = self._names[event.spec.parent]
+            if isinstance(event, Accepted):
+                self._models += [""] * (event.job + 1 - len(self._models))
+                self._models[event.job] = event.spec.model
+                if event.spec.parent in self._names:
+                    self._service_of[event.job] = self._names[event.spec.parent]
             elif isinstance(event, Started):
                 self._begin(now, event.job)
             elif isinstance(event, Finished | Failed | Released):
@@ -370,8 +390,10 @@ class Requesting:
             for _ in range(slot.workers)
         ]
         assert len(types) == workers(placement)
-        for lane in service.begin(job, types):
-            heappush(self._coming, (now + service.load, self._service_of[job], job, lane))
+        model = self._models[job]
+        ready = now + service.load_of(model)
+        for lane in service.begin(job, types, model):
+            heappush(self._coming, (ready, self._service_of[job], job, lane))
         if self._next == NEVER:
             self._next = (now // self._window + 1) * self._window
 

@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from ganger.core.serving.verbs import Batch, Load
 from ganger.core.serving.world import ANSWERED, OPEN, Lane, World
-from ganger.core.units import SECOND
+from ganger.core.units import NEVER, SECOND
 
 PIECE: Final = SECOND // 8
 """Microseconds of the shortest pieces of a window in which arrivals are counted; others are twice
 as long, four times, ..., up to the window."""
+_UNLIMITED: Final = NEVER // 2
+"""A request that has more microseconds has no deadline."""
 _REASONS: Final = 16
 """So many reasons why requests were dropped are told apart, those of most first."""
 
@@ -69,6 +71,8 @@ class Window:
         self.labelled = self.correct = 0
         self.pieces = np.zeros(0, np.int64)
         """How many requests came, by piece."""
+        self.slo = NEVER
+        """The least microseconds that any of them has."""
         self.answered = self.late = self.dropped = self.batches = self.executed = 0
         self.busy = self.up = self.open = 0
         """Microseconds: of lanes that ran, of lanes that were up, of requests that were open."""
@@ -110,7 +114,10 @@ class Window:
         requests = self._world.requests
         some = slice(self._counted - requests.base, until - requests.base)
         self._counted = until
-        at = (np.array(requests.arrival[some], np.int64) - self.since) // PIECE
+        came = np.array(requests.arrival[some], np.int64)
+        given = np.array(requests.deadline[some], np.int64) - came
+        self.slo = min(self.slo, int(given.min(initial=NEVER)))
+        at = (came - self.since) // PIECE
         counts = np.bincount(at, minlength=len(self.pieces))
         counts[: len(self.pieces)] += self.pieces
         self.pieces = counts
@@ -124,6 +131,7 @@ class Window:
         return {
             **{f"dropped:{reason}": float(count) for reason, count in reasons},
             **(judged if self._says is not None else {}),
+            **slo_of(self.slo),
             **self.peaks(now),
         }
 
@@ -159,6 +167,12 @@ class Window:
         """They were counted when they were over; when they came, now that they are forgotten."""
         if world.requests.base + count > self._counted:
             self.count(world.requests.base + count)
+
+
+def slo_of(least: int) -> dict[str, float]:
+    """The least microseconds that a request of a window has, in seconds; nothing where none has a
+    deadline."""
+    return {"slo": least / SECOND} if least < _UNLIMITED else {}
 
 
 def peaks_of(pieces: NDArray[np.int64], span: int) -> dict[str, float]:

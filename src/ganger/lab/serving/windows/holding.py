@@ -15,6 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from ganger.core.serving.world import Lane
+from ganger.core.units import NEVER
 from ganger.lab.serving.source import ROWS, Source
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.windows.choosing import Choosing, Parts
@@ -22,7 +23,7 @@ from ganger.lab.serving.windows.look import look_at
 from ganger.lab.serving.windows.table import Entry
 from ganger.lab.serving.windows.thinning import windows_of
 from ganger.sim.requests.plane import NOT_YET, Columns
-from ganger.sim.requests.window import PIECE, Fared, Figures, peaks_of
+from ganger.sim.requests.window import PIECE, Fared, Figures, peaks_of, slo_of
 from ganger.workloads.requests.columns import Chunk, Requests
 
 MOVED: Final = "replicas changed"
@@ -131,7 +132,9 @@ class HeldBack:
         fared = self._sums[id(entry)].expected(len(rows))
         pieces = np.bincount((rows.arrival - number * self._length) // PIECE)
         exact = {"arrivals": float(len(rows)), "replicas": float(len(up))}
-        return Fared({**exact, **fared.figures, **peaks_of(pieces, self._length)}, fared.busy)
+        if rows.deadline is not None:
+            exact |= slo_of(int((rows.deadline - rows.arrival).min(initial=NEVER)))
+        return Fared({**fared.figures, **exact, **peaks_of(pieces, self._length)}, fared.busy)
 
     def served(self, fared: Fared) -> None:
         """The window that ended was served, and was like that."""
