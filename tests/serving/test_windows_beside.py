@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,7 +56,7 @@ class Shelf:
     def more(self) -> bool:
         return self._now < 50 * SECOND
 
-    def chunks(self):  # type: ignore[no-untyped-def]
+    def chunks(self) -> Iterator[Columns]:
         while True:
             yield self.ready.pop(0) if self.ready else NOT_YET
 
@@ -78,8 +78,8 @@ class Shelf:
         self.skipped += 10 * SECOND
         return Fared({"arrivals": 77.0}, [0.25 * (lane.number + 1) for lane in up])
 
-    def served(self, found: Fared) -> None:
-        self.figures.append(found)
+    def served(self, fared: Fared) -> None:
+        self.figures.append(fared)
 
     def open(self, at: int) -> None:
         self.opened.append(at)

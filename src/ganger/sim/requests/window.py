@@ -48,7 +48,7 @@ class Held(Protocol):
     def known(self, now: int, up: Sequence[Lane]) -> Fared | None:
         """A window ends. What it was like, with these lanes; or None, and its requests come."""
 
-    def served(self, found: Fared) -> None:
+    def served(self, fared: Fared) -> None:
         """The window that ended was served, and was like that."""
 
     def open(self, at: int) -> None:

@@ -30,7 +30,7 @@ MOVED: Final = "replicas changed"
 """Why a window was run."""
 _COUNTED: Final = ("answered", "late", "dropped", "labelled", "correct")
 """Figures that are as many as there were requests; so are drops by reason."""
-_EXACT: Final = ("arrivals", "replicas", "slo")
+_EXACT: Final = ("arrivals", "replicas")
 _PEAK, _REASON = "most_in_", "dropped:"
 
 Plan = tuple[str, ...]
@@ -134,7 +134,7 @@ class HeldBack:
         exact = {"arrivals": float(len(rows)), "replicas": float(len(up))}
         if rows.deadline is not None:
             exact |= slo_of(int((rows.deadline - rows.arrival).min(initial=NEVER)))
-        return Fared({**exact, **fared.figures, **peaks_of(pieces, self._length)}, fared.busy)
+        return Fared({**fared.figures, **exact, **peaks_of(pieces, self._length)}, fared.busy)
 
     def served(self, fared: Fared) -> None:
         """The window that ended was served, and was like that."""

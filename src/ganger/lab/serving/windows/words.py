@@ -1,4 +1,4 @@
-"""Words about windows, for the terminal."""
+"""Sentences about windows, for the screen."""
 
 from __future__ import annotations
 
