@@ -143,7 +143,7 @@ def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
     made = Newcomer(tmp_path)
     yield made
     if made.home.exists():
-        made.sh("ganger cancel --me -t active; ganger down")
+        made.sh("ganger open --end; ganger cancel --me -t active; ganger down")
         agents.stop(made.home / "agent")
 
 

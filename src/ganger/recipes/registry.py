@@ -139,7 +139,7 @@ def _last(module: str) -> str:
     return module.rpartition("/")[2]
 
 
-ELASTIC = frozenset(("elastic", "resizing", "pollux", "sia", "ones", "dorm"))
+ELASTIC = frozenset(("elastic", "resizing", "pollux", "sia", "ones", "dorm", "singularity"))
 """The mechanisms that change sizes."""
 HETEROGENEOUS = frozenset(("program", "pop", "sia", "allox", "gandiva_fair"))
 """The mechanisms that tell GPU types apart."""

@@ -15,8 +15,10 @@ from ganger.client.answers import (
     IdleAnswer,
     JobDetail,
     JobPage,
+    MapAnswer,
     NodeAnswer,
     NotifyAnswer,
+    OutputPiece,
     PolicyAnswer,
     Quota,
     RolesAnswer,
@@ -55,6 +57,7 @@ ENDPOINTS: Final = (
         "/v1/jobs",
         jobs.list_jobs,
         JobPage,
+        MapAnswer,
         query=(
             "state",
             "user",
@@ -66,6 +69,8 @@ ENDPOINTS: Final = (
             "offset",
             "limit",
             "expect",
+            "find",
+            "sort",
         ),
     ),
     Endpoint("GET", _JOBS, jobs.show_job, list[JobDetail]),
@@ -84,8 +89,16 @@ ENDPOINTS: Final = (
         str,
         query=("stream", "attempt", "node", "lines", "follow"),
     ),
+    Endpoint(
+        "GET",
+        f"{_JOBS}/output",
+        jobs.output,
+        OutputPiece,
+        query=("stream", "attempt", "node", "lines", "at"),
+    ),
     Endpoint("GET", f"{_JOBS}/explain", jobs.explain_job, Explanation),
     Endpoint("GET", "/v1/nodes", cluster.list_nodes, list[NodeAnswer]),
+    Endpoint("GET", "/v1/map", cluster.show_map, MapAnswer),
     *(
         Endpoint("POST", f"/v1/nodes/{{nodes}}/{verb}", cluster.node_order(verb), list[NodeAnswer])
         for verb in ("drain", "resume")
