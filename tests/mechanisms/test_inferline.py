@@ -120,6 +120,15 @@ def test_the_planner_finds_what_exhaustive_search_finds_or_the_gap_is_known(
     assert planned(TWO, OPTIONS, Estimate(TWO, SAMPLE, 0.04)) is None, "0.044 s even alone"
 
 
+def test_a_router_that_forms_small_batches_is_planned_for() -> None:
+    """At 0.6 s batches of 4 and 2 pay; one request at a time takes more replicas."""
+    estimate = Estimate(TWO, SAMPLE, 0.6)
+    single = planned(TWO, OPTIONS, estimate, 1)
+    assert single is not None
+    assert [each.batch for each in single] == [1, 1]
+    assert sum(each.cost for each in single) > 0.6
+
+
 def test_no_single_change_of_a_plan_is_cheaper_and_keeps_the_slo() -> None:
     estimate = Estimate(TWO, SAMPLE, 0.3)
     plan = planned(TWO, OPTIONS, estimate)

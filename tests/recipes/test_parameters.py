@@ -83,7 +83,7 @@ STATED: dict[str, str] = {
 """Defaults that a publication or its code states."""
 OURS: dict[str, str] = {
     "barista": "forecast=seasonal, interval=10m 00s, season=24h 00m, ahead=0 s, errors=6",
-    "inferline": "sample=6, every=1h 00m",
+    "inferline": "sample=6, every=1h 00m, batch=0",
     "mark": "forecast=holt, season=24h 00m",
     "ali-mlaas": "reserved=V100;V100-32GB;V100M32;V100M16, walk=skip",
     "allox": "alpha=1.0, entrants=users, window=200",

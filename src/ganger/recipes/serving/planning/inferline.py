@@ -29,6 +29,7 @@ _SAMPLE: Final = 1500
 """Requests of the sample."""
 _COMBINATIONS: Final = 16
 """Of instances, from each of which the planner begins."""
+_ANY: Final = 1 << 30
 _NOTHING: Final = 1e-9
 
 
@@ -117,31 +118,33 @@ class Estimate:
 
 
 def planned(
-    stages: Sequence[Step], options: Mapping[str, Sequence[Instance]], estimate: Estimate
-) -> list[Chosen] | None:
+    stages: Sequence[Step], options: Mapping[str, Sequence[Instance]], estimate: Estimate,
+    largest: int = _ANY,
+) -> list[Chosen] | None:  # fmt: skip
     """The cheapest plan that the greedy search finds: from one that is quick enough, one request at
     a time, always on to the change of one stage (fewer replicas, larger batches, another instance)
     that saves most and keeps the SLO. It begins on the fastest instances; where stages can run on
-    few combinations of instances, on each of them. `options`: by model. None where none is quick
-    enough."""
+    few combinations of instances, on each of them. `options`: by model; `largest`: of batches.
+    None where none is quick enough."""
     ways = [sorted(options[step.model], key=lambda each: (each.times.mean[0], each.price, each.key))
             for step in stages]  # fmt: skip
     few = prod(map(len, ways)) <= _COMBINATIONS
     starts = product(*ways) if few else (tuple(each[0] for each in ways),)
-    plans = [_greedy(stages, options, estimate, _first(start, estimate)) for start in starts]
+    plans = [
+        _greedy(stages, options, estimate, _first(start, estimate), largest) for start in starts
+    ]
     reached = [plan for plan in plans if plan is not None]
     return min(reached, key=lambda plan: sum(each.cost for each in plan), default=None)
 
 
 def _greedy(
     stages: Sequence[Step], options: Mapping[str, Sequence[Instance]], estimate: Estimate,
-    plan: list[Chosen] | None,
+    plan: list[Chosen] | None, largest: int,
 ) -> list[Chosen] | None:  # fmt: skip
     """On from a plan as long as a change saves anything."""
     while plan is not None:
-        for _, at, chosen in sorted(_cheaper(stages, options, estimate, plan), key=lambda change: (
-            -change[0], change[1], change[2].batch
-        )):  # fmt: skip
+        changes = _cheaper(stages, options, estimate, plan, largest)
+        for _, at, chosen in sorted(changes, key=lambda each: (-each[0], each[1], each[2].batch)):
             changed = [*plan[:at], chosen, *plan[at + 1 :]]
             if estimate.keeps(changed):
                 plan = changed
@@ -167,14 +170,14 @@ def _first(start: Sequence[Instance], estimate: Estimate) -> list[Chosen] | None
 
 def _cheaper(
     stages: Sequence[Step], options: Mapping[str, Sequence[Instance]], estimate: Estimate,
-    plan: Sequence[Chosen],
+    plan: Sequence[Chosen], largest: int,
 ) -> Iterator[tuple[float, int, Chosen]]:  # fmt: skip
     """What one stage could run on instead for less: what that saves, the stage, the choice."""
     needs = [estimate.rate * share for share in shares(stages)]
     for at, now in enumerate(plan):
         for instance in options[stages[at].model]:
             batch = 1
-            while batch <= len(instance.times.mean):
+            while batch <= min(len(instance.times.mean), largest):
                 count = max(ceil(needs[at] / instance.times.rates[batch - 1] - _NOTHING), 1)
                 while count <= instance.places and count * instance.price < now.cost - _NOTHING:
                     yield now.cost - count * instance.price, at, Chosen(instance, batch, count)
@@ -194,12 +197,14 @@ class InferLine:
     busiest of them, and again after each `every` microseconds. Between plans replicas are added as
     soon as more comes in pieces of any length than in the sample, by the largest rate in such
     pieces, and given up once there was no change for `calm` microseconds, by the largest rate in
-    pieces of up to `piece` seconds within `back` microseconds."""
+    pieces of up to `piece` seconds within `back` microseconds. `largest`: of the router's batches,
+    0 for no limit but what was measured."""
 
     sample: int
     every: int
     calm: int
     back: int
+    largest: int = 0
     piece: float = 5.0
     interval: int = 0
     staged: bool = True
@@ -226,7 +231,7 @@ class InferLine:
             return
         arrivals = np.random.default_rng(0).exponential(1 / rate, _SAMPLE).cumsum()
         estimate = Estimate(stages, arrivals.tolist(), outlook.slo)
-        plan = planned(stages, options, estimate)
+        plan = planned(stages, options, estimate, self.largest or _ANY)
         if plan is None:
             return
         notes = {_AT: float(outlook.now), _CHANGED: float(outlook.now)}

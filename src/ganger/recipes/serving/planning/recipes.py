@@ -9,7 +9,7 @@ from ganger.core.protocols import Policy
 from ganger.core.units import DAY, HOUR, MINUTE, SECOND
 from ganger.estimate.forecast import Forecaster, Holt, Linear, Naive, Seasonal
 from ganger.mechanisms.scaling.fleets import Fleets
-from ganger.recipes.registry import Count, Duration, Paper, Period, Positive, Within, recipe
+from ganger.recipes.registry import Count, Duration, Many, Paper, Period, Positive, Within, recipe
 from ganger.recipes.serving.planning.barista import Barista
 from ganger.recipes.serving.planning.inferline import InferLine
 from ganger.recipes.serving.planning.mark import Mark
@@ -131,6 +131,7 @@ def inferline(
     every: Period = HOUR,
     calm: Duration = 15 * SECOND,
     back: Period = 30 * SECOND,
+    batch: Many = 0,
 ) -> Policy:
     """Every stage of a pipeline has its own replicas: the cheapest that keep the SLO together.
 
@@ -141,6 +142,7 @@ def inferline(
     length that a request needs at least: as many as keep their load as planned at the largest such
     rate. It gives some up once nothing changed for `calm`, by the fullest piece of 5 s within
     `back`. A replica of a pipeline then runs one model, and requests go to lanes: the router has to
-    dispatch to lanes. A service of a single model is a pipeline of one stage.
+    dispatch to lanes, and run in a batch what waits; `batch` is the largest that it forms (0: as
+    large as was measured). A service of a single model is a pipeline of one stage.
     """
-    return Fleets("inferline", InferLine(sample, every, calm, back))
+    return Fleets("inferline", InferLine(sample, every, calm, back, batch))
