@@ -72,10 +72,11 @@ def test_a_searcher_that_learns_goes_on_from_an_earlier_search(shell: Shell) -> 
     found = re.match(r"search (\d+): trials that kde proposes, of tune\.random", done.stdout)
     assert found
     assert "trials: 6 completed" in done.stdout
-    words += ["--warm-start", found[1], "--dry-run"]
+    words += ["--warm-start", found[1], "--dry-run", "--checkpoints", "kept"]
     asked = json.loads(shell.said("tune", *words, "--", *command))
     children = shell.json("tune", "show", found[1])["family"]["children"]
     assert [each["value"] for each in asked["earlier"]] == [each["value"] for each in children]
+    assert asked["checkpoint_dir"] == str(Path(shell.cwd) / "kept")
     assert (asked["searcher"], asked.get("configurations", [])) == ("kde", [])
     refused = shell.ganger("tune", *words, "--searcher", "random", "--", "true", code=2)
     assert "learns from no reports" in refused.stderr

@@ -52,7 +52,8 @@ class AttemptAnswer(msgspec.Struct, kw_only=True):
 
 class ChildAnswer(msgspec.Struct, kw_only=True):
     """A trial or a replica: the `params` of its configuration, what it reported last (`value`, null
-    if it broke down), and after which `step`."""
+    if it broke down), and after which `step`; `checkpoint_dir` where the user named a folder, and
+    of a trial that began as a copy, the trial that it `copied`."""
 
     job: int
     name: str
@@ -61,6 +62,8 @@ class ChildAnswer(msgspec.Struct, kw_only=True):
     params: dict[str, str]
     step: float | None
     value: float | None
+    checkpoint_dir: str = ""
+    copied: int | None = None
 
 
 class FamilyAnswer(msgspec.Struct, kw_only=True):

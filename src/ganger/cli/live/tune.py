@@ -107,6 +107,8 @@ def tune() -> None:
     "--retries", type=click.IntRange(0), default=0, help="Failures that each trial is forgiven."
 )
 @click.option("--env", "-E", multiple=True, metavar="NAME[=VALUE]", help="Set a variable.")
+@click.option("--checkpoints", default="", metavar="FOLDER",
+    help="Trials save in folders in it. Default: in each machine's own.")  # fmt: skip
 @click.option("--detach", "-d", is_flag=True, help="Return once the search is submitted.")
 @click.option("--dry-run", is_flag=True, help="Print the request, submit nothing.")
 @_json
@@ -116,6 +118,7 @@ def run(
     env: tuple[str, ...],
     warm_start: tuple[str, ...],
     retries: int,
+    checkpoints: str,
     detach: bool,
     dry_run: bool,
     as_json: bool,
@@ -143,6 +146,7 @@ def run(
     fields |= {
         "retries": retries,
         "cwd": str(Path.cwd()),
+        "checkpoint_dir": str(Path(checkpoints).absolute()) if checkpoints else "",
         "env": {**environment(None), **variables(env)},
     }
     request = convert(fields, "tune")
@@ -389,6 +393,8 @@ def best(search: str, as_json: bool) -> None:
         click.echo(f"{name}={shown(value)}")
     metric = detail.family.metric if detail.family is not None and detail.family.metric else "value"
     click.echo(f"# {metric} {child.value:.6g} after step {child.step or 0:g}, job {child.job}")
+    if child.checkpoint_dir:
+        click.echo(f"# checkpoints in {shown(child.checkpoint_dir)}")
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune follow 12")

@@ -47,11 +47,14 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
             name=daemon.names[child],
             gpus=int(jobs.size[child]),
             state=state_of(Phase(jobs.phase[child]), daemon.ends.get(child, ""))[0],
-            params=daemon.reader.facts(child).params,
+            params=facts.params,
             step=reports.get(child, (None, None))[0],
             value=reports.get(child, (None, None))[1],
+            checkpoint_dir=facts.launch.checkpoint_dir,
+            copied=facts.copied + 1 if facts.copied >= 0 else None,
         )
         for child in rows[-SHOWN_MAX:]
+        for facts in [daemon.reader.facts(child)]
     ]
     told = [(child, value) for child, (_, value) in reports.items() if value is not None]
     best = better(daemon, row)(told, key=lambda one: one[1])[0] + 1 if told else None
