@@ -19,6 +19,7 @@ from ganger.client.answers import (
     NotifyAnswer,
     PolicyAnswer,
     Quota,
+    ReportAnswer,
     RolesAnswer,
     Share,
     Status,
@@ -83,6 +84,9 @@ ENDPOINTS: Final = (
         jobs.logs,
         str,
         query=("stream", "attempt", "node", "lines", "follow"),
+    ),
+    Endpoint(
+        "GET", f"{_JOBS}/reports", jobs.list_reports, list[ReportAnswer], query=("after", "limit")
     ),
     Endpoint("GET", f"{_JOBS}/explain", jobs.explain_job, Explanation),
     Endpoint("GET", "/v1/nodes", cluster.list_nodes, list[NodeAnswer]),
