@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 SOAK ?= 1
 COUNT ?= 300
 SEED ?= $(shell date +%Y%m%d)
+LIVE := $(wildcard tests/attacks tests/client tests/engines tests/gpu tests/service tests/web \
+  tests/serving/live tests/cli/test_*live.py tests/cli/test_srun.py)
+# Tests of real processes, which wait more than they compute.
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check lint types floors soak mutants bench peers pages lock clean
@@ -30,7 +33,9 @@ demo: $(VENV)/run ## Replay the bundled workload under eight schedulers; writes 
 
 test: $(VENV)/dev ## Lint, types, import contracts and all tests; prints the ten slowest
 	@$(MAKE) --no-print-directory check
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=10
+	@$(BIN)/python -m pytest -n 2 --dist worksteal --durations=10 tests $(LIVE:%=--ignore=%); \
+	  first=$$?; echo "Now those that wait for real processes:"; \
+	  $(BIN)/python -m pytest -n 5 --dist worksteal --durations=10 $(LIVE) && exit $$first
 
 check: lint types floors ## Everything but the tests
 

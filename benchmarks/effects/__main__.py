@@ -28,6 +28,7 @@ from effects import (
     serving_lanes,
     serving_memory,
     serving_nexus,
+    serving_planning,
     sharing,
     tuning,
 )
@@ -45,6 +46,7 @@ FAMILIES = (
     serving_lanes,
     serving_memory,
     serving_nexus,
+    serving_planning,
     tuning,
 )
 HEAD = """# Published effects, in shape

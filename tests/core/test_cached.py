@@ -31,7 +31,7 @@ def look(*parents: int) -> View:
     nodes = Nodes(ClusterSpec((NodeSpec(gpus=4), NodeSpec(gpus=4))))
     view = View.__new__(View)
     view._scopes = {parent: Scope(Ledger(nodes)) for parent in (-1, *parents)}
-    view._scope = view._scopes[-1]
+    view._see(view._scopes[-1])
     return view
 
 

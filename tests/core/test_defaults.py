@@ -11,7 +11,7 @@ from bench import Bench
 from ganger.core import events, plan, profiles, spec
 from ganger.core.books.ledger import Ledger, Room
 from ganger.core.events import ANYTHING
-from ganger.core.serving import verbs, world
+from ganger.core.serving import answering, verbs, world
 from ganger.core.serving.world import World
 from ganger.core.spec import (
     ClusterSpec,
@@ -85,9 +85,12 @@ SAID: dict[type[Struct], dict[str, Any]] = {
         "by_type": {}, "locality": (1.0, 1.0, 1.0, 1.0), "scaling": (), "skewed": False,
         "disturbed": {}, "sensitivity": None, "goodput": None, "measured": None, "steps": None,
         "convergence": None, "watts": {}, "stages": (), "utilisation": {}, "graph": None,
-        "memory": None, "passes": None,
+        "memory": None, "passes": None, "answering": None,
     },
     profiles.Profiles: {"models": {}, "default": profiles.Profile()},
+    answering.BatchTimes: {"share": 1.0},
+    answering.Answering: {"times": {}, "load": 0.0, "accuracy": None, "stages": ()},
+    answering.Step: {"feeds": ()},
     events.Failed: {"kept": 0.0, "why": "", "final": False},
     events.Released: {"kept": 0.0},
     events.Refused: {"why": ""},
@@ -111,6 +114,7 @@ SAID: dict[type[Struct], dict[str, Any]] = {
     world.Lane: {
         "device": 0, "store": -1, "share": 1.0, "copies": False, "ahead": 0, "running": None,
         "since": 0, "due": 0, "queued": [], "down": False, "cache": -1, "cached": 0,
+        "only": -1,
     },
     world.Store: {"used": 0, "resident": {}, "loading": set()},
     world.Known: {
@@ -145,7 +149,7 @@ def test_what_files_and_journals_mean_where_a_field_is_not_written(kind: type[St
 
 
 def test_no_struct_that_is_written_or_sent_is_missing_here() -> None:
-    rooms = (spec, profiles, events, plan, world, verbs)
+    rooms = (spec, profiles, answering, events, plan, world, verbs)
     kinds = [
         each
         for room in rooms

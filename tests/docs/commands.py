@@ -33,6 +33,7 @@ NOT_RUN: Final = (
     (r"^ganger serve ", "serves until it is ended; tests/serving/live"),
     (r"^curl -s localhost:8000/v2", "needs that server; tests/serving/live"),
     (r"^ganger profile ", "needs onnxruntime; tests/lab/test_profiling.py"),
+    (r"^ganger open( --read-only)?$", "opens a browser; tests/web/test_browser.py"),
     (r"^ganger down$", "the test's own daemon is still needed"),
 )  # fmt: skip
 """What cannot run in a test, by what it looks like, and where else it is seen to work."""

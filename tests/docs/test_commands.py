@@ -122,6 +122,8 @@ class Newcomer:
         if text.startswith("..."):
             text = f"ganger simulate jobs.csv --cluster 8x8xV100 --recipe fifo{text[3:]}"
         text = re.sub(r"^(ganger submit) ((?!.* -- ).*mail.*)", r"\1 \2 -- true", text)
+        if one.page == "docs/live.md":
+            text = re.sub("JOB", lambda _: self.job(holds=False), text)
         text = text.replace("-- ...", "-- true").replace("NAME", "max-min").replace("JOB", "1")
         if re.match("ganger explain .*--log run.log", text):
             self.sh("ganger simulate quarter.csv.gz --cluster 8x8xV100 -r fifo --log run.log")
@@ -141,7 +143,7 @@ def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
     made = Newcomer(tmp_path)
     yield made
     if made.home.exists():
-        made.sh("ganger cancel --me -t active; ganger down")
+        made.sh("ganger open --end; ganger cancel --me -t active; ganger down")
         agents.stop(made.home / "agent")
 
 

@@ -129,7 +129,7 @@ class World:
     def _begin(self, job: int, what: Happening, waits: tuple[int, ...]) -> None:
         self.latest[job] += 1
         place = PLACEMENTS[what.where % len(PLACEMENTS)]
-        self.attempts.start(job, self.latest[job], place, waits)
+        self.attempts.start(job, self.latest[job], place, waits, {})
 
     def _resize(self, what: Happening, box: Box, key: tuple[int, int]) -> None:
         job = key[0]

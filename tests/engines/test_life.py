@@ -182,7 +182,7 @@ def unmoved(world: World, one: Attempt, does: Any) -> None:
 
 def test_a_job_that_cannot_be_launched_has_failed_for_good_and_is_not_followed() -> None:
     world = World()
-    world.attempts.start(BROKEN_JOB, 1, PLACEMENTS[0], ())
+    world.attempts.start(BROKEN_JOB, 1, PLACEMENTS[0], (), {})
     (failed,) = world.attempts.events
     assert isinstance(failed, Failed)
     assert failed.final
@@ -194,7 +194,7 @@ def test_a_gang_goes_when_all_its_parts_are_prepared() -> None:
     for kind in ("connect", "ready"):
         for machine in range(2):
             world.happen(Happening(kind, 0, machine, 0))
-    world.attempts.start(0, 1, PLACEMENTS[2], ())
+    world.attempts.start(0, 1, PLACEMENTS[2], (), {})
     (one,) = world.alive
     states = []
     for kind, part in (("prepared", 0), ("prepared", 1), ("launched", 0), ("launched", 1)):

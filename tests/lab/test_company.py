@@ -14,7 +14,6 @@ from ganger.lab.metrics import to_json
 from ganger.lab.result import Run, Together
 from ganger.lab.simulation import Setup, run_one
 from ganger.lab.tables import company_table
-from ganger.recipes import registry
 from worlds import Work, job, trace_of
 
 USES = {"p6": 0.6, "p7": 0.7}
@@ -26,7 +25,6 @@ PAIR = [job("a", 0, 900, model="p6"), job("b", 1, 900, model="p7")]
 
 def played(recipe: str, works: list[Work] = PAIR, setup: Setup = SETUP) -> Run:
     """A run on one GPU."""
-    assert registry.make(recipe)
     cluster = ClusterSpec((NodeSpec(gpus=1, gpu_type="V100", cpus=8000),)).check()
     return run_one(trace_of(works), cluster, recipe, setup)
 

@@ -129,6 +129,7 @@ def test_what_a_choice_redraws_is_there() -> None:
 def test_a_long_run_has_no_more_points_than_can_be_drawn() -> None:
     windows: dict[str, list[float | None]] = {
         "since": [10.0 * at for at in range(1000)],
+        "until": [10.0 * at for at in range(1, 1001)],
         "arrivals": [100.0] * 1000,
         "answered": [90.0, 100.0] * 500,
         "dropped": [10.0, 0.0] * 500,

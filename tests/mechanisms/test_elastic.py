@@ -66,7 +66,6 @@ def test_pools_are_those_of_the_grant_of_now() -> None:
 
     class Desk(SimpleNamespace):
         cached = View.cached
-        _scope = property(lambda self: self)
 
     view: Any = Desk(
         ledger=Ledger(nodes, {0: Room(0b11, 8000), 1: Room(0b11, 8000)}),

@@ -23,7 +23,6 @@ class Desk:
     """All of a view that the rows need: a place for caches."""
 
     cached = View.cached
-    _scope = property(lambda self: self)
 
     def __init__(self) -> None:
         self.scratch: dict[Any, Any] = {}

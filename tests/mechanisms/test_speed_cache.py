@@ -21,7 +21,6 @@ class Desk(SimpleNamespace):
 
     scratch: dict[Any, Any]
     cached = View.cached
-    _scope = property(lambda self: self)
 
 
 class Asked:

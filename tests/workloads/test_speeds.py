@@ -126,6 +126,17 @@ def graph(**wrong: float) -> str:
                 ("forward = 1\nbackward = 1\nloss = -1", "a.passes.loss: -1"),
             )
         ),
+        *(
+            (f'format = "ganger.profiles/1"\n[models.a.answering]\n{lines}', place)
+            for lines, place in (
+                ("load = -1", "a.answering.load: -1"),
+                ("accuracy = 1.1", "a.answering.accuracy: 1.1"),
+                ("times.T4 = [{mean = [], p99 = []}]", "a.answering.times.T4: not a mean"),
+                ("times.T4 = [{mean = [1], p99 = [1, 2]}]", "a.answering.times.T4: not a mean"),
+                ("times.T4 = [{mean = [2], p99 = [1]}]", "a.answering.times.T4: a time"),
+                ("times.T4 = [{mean = [1], p99 = [1], share = 0}]", "a.answering.times.T4.share"),
+            )
+        ),
         (sensitive("cpus = [3, 1]\nmemory = [0]\nspeed = [[1], [1]]"), "sensitivity.cpus"),
         (sensitive("cpus = [1]\nmemory = []\nspeed = [[]]"), "sensitivity.memory"),
         (sensitive("cpus = [1, 2]\nmemory = [0]\nspeed = [[1]]"), "sensitivity.speed"),

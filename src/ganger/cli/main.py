@@ -69,6 +69,7 @@ _DAEMON: Final = {
         status="Show whether the daemon runs, and its state.",
         metrics="Print metrics for Prometheus, or a Grafana dashboard.",
     ),
+    **_of("live.web", open_="Open pages of the cluster and the queue in a browser."),
     "install": Entry("ganger.cli.live.daemon", "install_service", "Write a systemd unit."),
     **_of(
         "live.care",
@@ -94,7 +95,10 @@ _GROUPS: Final = {
     "daemon": Entry("ganger.cli.main", "daemon", "Commands for the daemon."),
 }
 _DAILY: Final = {
-    **{name: _DAEMON[name] for name in ("up", "down", "status", "doctor", "backup", "restore")},
+    **{
+        name: _DAEMON[name]
+        for name in ("up", "down", "status", "open", "doctor", "backup", "restore")
+    },
     **_JOB,
     "nodes": _NODE["list"],
     "drain": _NODE["drain"],

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.books.network import parameter_servers, ring_all_reduce
+from ganger.core.serving.answering import Answering
 from ganger.core.spec import Locality
 
 NO_SLOWDOWN = (1.0, 1.0, 1.0, 1.0)
@@ -341,6 +342,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `graph`: what is known of the model without running it.
     `memory`: what it takes of the memory of each of its GPUs.
     `passes`: how long a forward and a backward pass take.
+    `answering`: what answering requests with it takes.
     """
 
     by_type: dict[str, float] = {}
@@ -359,6 +361,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     graph: Graph | None = None
     memory: Memory | None = None
     passes: Passes | None = None
+    answering: Answering | None = None
 
     @property
     def shares(self) -> bool:

@@ -191,7 +191,7 @@ class View:
         """Suspended jobs that have yielded their compute and that a policy may resume: it suspended
         them itself, or people want them to go on. Those that people suspended are none."""
         self._scopes = scopes
-        self._scope: Scope | Part = scopes[-1]
+        self._see(scopes[-1])
 
     def bind(self, jobs: Jobs) -> None:
         """Look at `jobs` from now on: its columns moved when it grew."""
@@ -227,8 +227,16 @@ class View:
     def _like(self, scope: Scope | Part) -> View:
         view = View.__new__(View)
         view.__dict__.update(self.__dict__)
-        view._scope = scope
+        view._see(scope)
         return view
+
+    def _see(self, scope: Scope | Part) -> None:
+        self._scope: Scope | Part = scope
+        self.ledger: Ledger = scope.ledger
+        """The books of free and held devices."""
+        self.scratch: dict[Any, Any] = scope.scratch
+        """Caches, droppable at any time: a policy's own under its own keys, and those of `cached`
+        under their kinds."""
 
     @property
     def within(self) -> int:
@@ -279,12 +287,6 @@ class View:
         this policy was last asked, oldest change first."""
         return self._scope.changed
 
-    @property
-    def scratch(self) -> dict[Any, Any]:
-        """Caches, droppable at any time: a policy's own under its own keys, and those of `cached`
-        under their kinds."""
-        return self._scope.scratch
-
     def forget(self) -> None:
         """Empty all caches of these jobs: for a policy that does not pass on what changed, and for
         an oracle that has learnt something else of a model."""
@@ -295,16 +297,11 @@ class View:
     def cached(self, kind: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The one cache of this kind (a class) among these jobs: made with the arguments when it is
         first asked for, and made anew after `scratch` was emptied."""
-        scratch = self._scope.scratch
+        scratch = self.scratch
         found: T | None = scratch.get(kind)
         if found is None:
             found = scratch[kind] = kind(*args, **kwargs)
         return found
-
-    @property
-    def ledger(self) -> Ledger:
-        """The books of free and held devices."""
-        return self._scope.ledger
 
     def _lasting(self, ids: Any) -> Any:
         """Microseconds for which each job has been executing since its `since`."""

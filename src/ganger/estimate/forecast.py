@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 RECENT = 6
 """Values that say where the series stands now."""
+_REMEMBERED = 200
+"""Values; what was before them counts for nothing in a mean that forgets."""
 
 
 def forecast(series: Sequence[float], ahead: int, season: int = 144) -> NDArray[np.float64]:
@@ -33,3 +37,65 @@ def trend(series: Sequence[float], ahead: float = 1.0) -> float:
     spread = sum((at - centre) ** 2 for at in range(count))
     slope = sum((at - centre) * each for at, each in enumerate(series)) / (spread or 1.0)
     return max(mean + slope * (centre + ahead), 0.0)
+
+
+class Forecaster(Protocol):
+    """Goes on with a series of values that are not below 0."""
+
+    def ahead(self, series: Sequence[float], steps: int) -> NDArray[np.float64]:
+        """The next `steps` values, from a series that has one at least."""
+
+
+@dataclass(frozen=True)
+class Naive:
+    """As it is now."""
+
+    def ahead(self, series: Sequence[float], steps: int) -> NDArray[np.float64]:
+        """The last value."""
+        return np.full(steps, series[-1], np.float64)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Along the straight line through the last values, `of` of them."""
+
+    of: int = 4
+
+    def ahead(self, series: Sequence[float], steps: int) -> NDArray[np.float64]:
+        """The line, by least squares."""
+        return np.array([trend(series[-self.of :], step) for step in range(1, steps + 1)])
+
+
+@dataclass(frozen=True)
+class Seasonal:
+    """As a `season` (in values) ago, moved by how much higher the series stands now; see
+    `forecast`."""
+
+    season: int
+
+    def ahead(self, series: Sequence[float], steps: int) -> NDArray[np.float64]:
+        """The cycle, moved."""
+        return forecast(series[-self.season - RECENT :], steps, self.season)
+
+
+@dataclass(frozen=True)
+class Holt:
+    """By a level and a trend that are smoothed by `level` and `slope` and of which the trend fades
+    by `damped` each step. (Gardner and McKenzie: Forecasting trends in time series, Management
+    Science 1985.)"""
+
+    level: float = 0.5
+    slope: float = 0.2
+    damped: float = 0.9
+
+    def ahead(self, series: Sequence[float], steps: int) -> NDArray[np.float64]:
+        """The level and what is left of the trend, added up."""
+        series = series[-_REMEMBERED:]
+        level, slope = float(series[0]), 0.0
+        for value in series[1:]:
+            before = level
+            level = self.level * value + (1 - self.level) * (level + self.damped * slope)
+            slope = self.slope * (level - before) + (1 - self.slope) * self.damped * slope
+        fades = np.cumsum(self.damped ** np.arange(1, steps + 1))
+        gone: NDArray[np.float64] = np.maximum(level + slope * fades, 0.0)
+        return gone

@@ -8,11 +8,12 @@ airline passenger check-in, Operational Research Quarterly 1959).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, inf, log, sqrt
+from math import exp, inf
 from statistics import NormalDist
 from typing import NamedTuple
 
-_Z99 = NormalDist().inv_cdf(0.99)
+from ganger.core.serving.answering import sigma_of
+
 _PIECES = 64
 _NORMALS = [NormalDist().inv_cdf((at + 0.5) / _PIECES) for at in range(_PIECES)]
 
@@ -29,8 +30,7 @@ class Requests(NamedTuple):
     @property
     def sigma(self) -> float:
         """Of the lognormal: it cannot be that of a larger ratio than about 15."""
-        ratio = min(max(self.p99 / self.mean, 1.0), exp(_Z99 * _Z99 / 2))
-        return _Z99 - sqrt(_Z99 * _Z99 - 2 * log(ratio))
+        return sigma_of(self.p99 / self.mean)
 
 
 class Service:

@@ -33,6 +33,7 @@ from ganger.core.spec import ClusterSpec, JobSpec
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
 from ganger.core.state.snapshot import Snapshot, restore
+from ganger.lab.simulating.answering import profiles_of
 from ganger.lab.simulating.oracles import make_oracle
 from ganger.lab.simulating.policies import (
     composed,
@@ -128,7 +129,7 @@ class LogWriter:
         self._encode = msgspec.json.Encoder().encode
         self._late: list[int] = getattr(kernel.oracle, "late", [])
         self._logged = 0
-        profiles = setup.profiles or trace.profiles
+        profiles = profiles_of(setup, trace)
         costs = {key: getattr(setup.costs, key) for key in Costs.__dataclass_fields__}
         self._line(
             Header(

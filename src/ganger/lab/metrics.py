@@ -16,9 +16,7 @@ Definitions, once for every table, page and file:
   end. `gpu_active_ratio`: the same for GPU-seconds that computed. `gpu_up_ratio`: GPU-seconds
   up / GPU-seconds there are in that time; what lacks was broken, or switched off to save power.
 * Percentiles interpolate linearly between order statistics (numpy's default).
-
 * `deadline_missed_fraction`: of the jobs with a deadline, the part that did not finish by it.
-
 * `energy_kwh`, `energy_of_idle_kwh`, `carbon_kg` and `cost`: see `ganger.lab.billing.account`.
 
 A figure that does not exist (the mean JCT of no finished job) is NaN, and null in JSON. Jobs

@@ -148,7 +148,7 @@ class Run:
     """By service whose requests were simulated: its figures, as in docs/serving.md."""
     service_windows: dict[str, dict[str, list[float | None]]] = field(default_factory=dict)
     """The same windows as the recipe for services heard of, for the report: by service and figure,
-    one entry a window; `since` is when it began, in seconds."""
+    one entry a window; `since` and `until` are when it began and ended, in seconds."""
     service_watched: dict[str, Watched] = field(default_factory=dict)
     """What ran on their lanes, for the report; only where that was asked for (`Traffic.watch`)."""
     account: Account | None = None

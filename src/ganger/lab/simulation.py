@@ -19,6 +19,7 @@ from ganger.lab.billing.power import Power, grid_of
 from ganger.lab.billing.tariff import tariff_of
 from ganger.lab.outages import with_revocations
 from ganger.lab.result import Run
+from ganger.lab.simulating.answering import profiles_of
 from ganger.lab.simulating.job_table import job_table
 from ganger.lab.simulating.oracles import make_oracle
 from ganger.lab.simulating.policies import (
@@ -123,7 +124,7 @@ def run_one(
 def _fitted(setup: Setup, trace: Trace, recipe: str | Policy) -> Setup:
     """The set-up with the trace's own profiles if it has no others. Only a recipe that needs
     throughputs spends time on profiling."""
-    setup = replace(setup, profiles=setup.profiles or trace.profiles)
+    setup = replace(setup, profiles=profiles_of(setup, trace))
     if isinstance(recipe, str) and "throughputs" not in needs_of(recipe):
         setup = replace(setup, costs=replace(setup.costs, profiling=0))
     return setup

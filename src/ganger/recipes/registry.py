@@ -139,7 +139,7 @@ def _last(module: str) -> str:
     return module.rpartition("/")[2]
 
 
-ELASTIC = frozenset(("elastic", "resizing", "pollux", "sia", "ones", "dorm"))
+ELASTIC = frozenset(("elastic", "resizing", "pollux", "sia", "ones", "dorm", "singularity"))
 """The mechanisms that change sizes."""
 HETEROGENEOUS = frozenset(("program", "pop", "sia", "allox", "gandiva_fair"))
 """The mechanisms that tell GPU types apart."""
@@ -204,10 +204,14 @@ CATALOGUE: dict[str, str] = {
 """Name of every recipe for training jobs, and the module that defines it."""
 PLANES: dict[str, dict[str, str]] = {
     "training": CATALOGUE,
-    "serving": dict.fromkeys(
-        ("scale.static-peak", "scale.reactive", "scale.threshold", "scale.asked"),
-        "ganger.recipes.serving.scaling",
-    ),
+    "serving": {
+        **dict.fromkeys(
+            ("scale.static-peak", "scale.reactive", "scale.threshold", "scale.asked"),
+            "ganger.recipes.serving.scaling",
+        ),
+        **dict.fromkeys(
+            ("mark", "barista", "inferline"), "ganger.recipes.serving.planning.recipes"),
+    },
     "tuning": {
         **dict.fromkeys(
             ("tune.random", "tune.grid", "tune.sha", "tune.hyperband", "tune.asha", "tune.bohb"),

@@ -67,10 +67,10 @@ class Truth:
         that chooses its batch size: its goodput at the best batch, with the noise it has now."""
         profiles, jobs = self._physics.profiles, view.jobs
         speed = {kind.name: kind.speed for kind in view.nodes.type_specs}.get(gpu_type, 1.0)
-        flat = ids.ndim == 1 and ids.shape == np.shape(gpus) == np.shape(nodes)
+        flat = ids.ndim == 1 and ids.shape == gpus.shape == nodes.shape
         if flat and not self._physics.paces:
             return self._static(view, ids, (gpu_type, speed), gpus, nodes > 1)
-        grid = np.broadcast_shapes(np.shape(gpus), np.shape(nodes))
+        grid = np.broadcast(gpus, nodes).shape
         alone = grid[: len(grid) - ids.ndim + 1] in ((), (1,))
         if 1 < ids.ndim >= len(grid) and ids.size == len(ids) and alone:
             return self._on_grid(view, ids, (gpu_type, speed), gpus, nodes)

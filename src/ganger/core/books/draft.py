@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from ganger.core.books.ledger import Ledger, rooms
+from ganger.core.books.succession import take_over
 from ganger.core.errors import InvariantError
 from ganger.core.events import ANYTHING
 from ganger.core.plan import (
@@ -166,7 +167,7 @@ class Draft:
             for job in held
             if known is not None and (job in known.asleep or self._left_asleep(job, known))
         }
-        return books.take_over({job: (self.shape(job), held[job]) for job in held}, asleep)
+        return take_over(books, {job: (self.shape(job), held[job]) for job in held}, asleep)
 
     def _left_asleep(self, job: int, ledger: Ledger) -> bool:
         """Whether `job` was asleep when this draft last stopped it."""
@@ -368,15 +369,15 @@ class Draft:
 
     def _forget_what_was_only_drawn(self) -> None:
         """Nobody has to let go of a place that it had in this draft only, or that it keeps."""
-        left: dict[int, list[Placement]] = {}
+        vacated: dict[int, list[Placement]] = {}
         books: dict[int, Ledger] = {}
         for job, placement, gave, why, ledger in self.steps:
             if placement is None and gave is not None:
-                left.setdefault(job, []).append(gave)
+                vacated.setdefault(job, []).append(gave)
                 books[job] = ledger
             elif placement is not None and why == _RESTORED:
-                left[job].remove(placement)
-        for job, places in left.items():
+                vacated[job].remove(placement)
+        for job, places in vacated.items():
             if job in self.freed:
                 places.remove(self.freed[job])
             for place in places:

@@ -5,13 +5,13 @@ Every change can be undone: `mark()`, then `rollback(mark)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 
 from ganger.core.books.bits import lowest, members, pick_devices
 from ganger.core.books.fit import Capacity, Cell, Fit
-from ganger.core.books.holdings import Holdings
+from ganger.core.books.holdings import KEPT, Holdings
 from ganger.core.books.occupancy import Occupancy, may_doze
 from ganger.core.books.stock import Columns, Room, rooms, share_of
 from ganger.core.errors import InvariantError
@@ -70,6 +70,7 @@ class Ledger(Occupancy):
                 raise InvariantError(f"node {slot.node} is down")
         self._occupy(shape, placement)
         self.holds[job] = (shape, placement)
+        self.holds.note(job)
         self.trail.append((job, None, _TOOK))
 
     def give(self, job: int, *, leaving: bool = False) -> Placement:
@@ -81,6 +82,7 @@ class Ledger(Occupancy):
         held = self.holds.pop(job, None)
         if held is None:
             raise InvariantError(f"job {job} holds no devices")
+        self.holds.note(job)
         if job in self.asleep:
             self._forget_asleep(job, *held)
             self._leave(job, *held)
@@ -110,6 +112,7 @@ class Ledger(Occupancy):
         if self.deciding:
             self._refuse_policies()
         shape, placement = self.holds.pop(job)
+        self.holds.note(job)
         if job in self.asleep:
             self._forget_asleep(job, shape, placement)
         else:
@@ -150,27 +153,13 @@ class Ledger(Occupancy):
         last = next((did for who, _, did in reversed(self.trail) if who == job), None)
         return last is _LEFT_ASLEEP
 
-    def take_over(self, held: Mapping[int, tuple[Shape, Placement]], asleep: Set[int]) -> list[int]:
-        """Give these jobs what they hold, to those in `asleep` the memory of it; the jobs that
-        got it, ascending. Sleeping jobs come first: others may be placed over their memory, but not
-        they under others. Then come the first to arrive."""
-        given = list[int]()
-        for job in sorted(held, key=lambda job: (job not in asleep, job)):
-            try:
-                self.take(job, *held[job])
-            except InvariantError:
-                continue
-            if job in asleep:
-                self.doze(job)
-            given.append(job)
-        return sorted(given)
-
     def lay_down(self, job: int, shape: Shape, placement: Placement) -> None:
         """`job`, which was asleep on `placement`, sleeps there again. Raises InvariantError if a
         job computes there that does not say how much memory it takes."""
         for slot in placement:
             self._count_memory_above(slot)
         self.holds[job] = (shape, placement)
+        self.holds.note(job)
         self._hold_memory(shape, placement, hold=True)
         self.asleep.add(job)
 
@@ -207,6 +196,7 @@ class Ledger(Occupancy):
                 continue
             if gave is None:  # a take, or a regain
                 shape, placement = self.holds.pop(job)
+                self.holds.note(job)
                 if did is _REGAINED_ASLEEP:
                     self._forget_asleep(job, shape, placement)
                 else:
@@ -224,6 +214,7 @@ class Ledger(Occupancy):
             self._occupy(shape, placement)
             self._never_returned(before)
             self.holds[job] = gave
+            self.holds.note(job)
 
     def _turn_back(self, job: int, did: Did) -> None:
         """Undo that `job` fell asleep, or that it woke."""
@@ -250,6 +241,8 @@ class Ledger(Occupancy):
         if self.deciding:
             self._refuse_policies()
         self.trail.clear()
+        if len(self.holds.noted) > 2 * KEPT:
+            self.holds.forget()
 
     def gone(self, job: int, placement: Placement) -> None:
         """`job` has let go of `placement`, which it was leaving."""

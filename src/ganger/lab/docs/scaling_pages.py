@@ -61,9 +61,7 @@ def chart(run: Run) -> str:
     """An SVG picture: what came (grey), what the replicas can answer (a line), and below the axis
     what was late or dropped (red), all in requests a second, by window."""
     series = run.service_windows[SERVICE]
-    since = [value or 0.0 for value in series["since"]]
     width = (WIDTH - LEFT - RIGHT) / (60.0 * MINUTES)
-    long = WINDOW / SECOND
     scale = (BOTTOM - TOP) / (EACH * MOST)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{HEIGHT}"'
@@ -85,7 +83,7 @@ def chart(run: Run) -> str:
             f"{EACH * replicas}</text>"
         )
     line = []
-    for at, begin in enumerate(since):
+    for at, (begin, long) in enumerate(_spans(series)):
         x = LEFT + begin * width
         came, lost = ((series[name][at] or 0.0) / long for name in ("arrivals", "dropped"))
         lost += (series["late"][at] or 0.0) / long
@@ -102,6 +100,12 @@ def chart(run: Run) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
+def _spans(series: dict[str, list[float | None]]) -> list[tuple[float, float]]:
+    """When each window began, and how long it was, in seconds."""
+    pairs = zip(series["since"], series["until"], strict=True)
+    return [(since or 0.0, (until or 0.0) - (since or 0.0)) for since, until in pairs]
+
+
 def _bar(x: float, y: float, width: float, height: float, colour: str, title: str) -> str:
     return (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
@@ -113,8 +117,10 @@ def scaling_example(recipe: Recipe) -> str:
     """What stands on the page of a recipe below its parameters."""
     run = scaled(recipe.name)
     figures = run.services[SERVICE]
-    hours = sum(value or 0.0 for value in run.service_windows[SERVICE]["replicas"])
-    mean = hours / len(run.service_windows[SERVICE]["replicas"])
+    series = run.service_windows[SERVICE]
+    longs = [long for _, long in _spans(series)]
+    held = sum((each or 0.0) * long for each, long in zip(series["replicas"], longs, strict=True))
+    mean = held / sum(longs)
     router = ROUTERS.get(recipe.name, "serve.no-batch")
     return (
         f"## On a small example\n\n![Replicas over load]({recipe.name}.svg)\n\n"

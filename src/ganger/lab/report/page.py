@@ -44,7 +44,7 @@ def fill(template: str, script: str, *, data: Any, **values: Any) -> str:
         .render(
             colours=COLOURS,
             data=Markup(_script_json(data)),
-            css=_asset("style.css"),
+            css=_asset("tokens.css") + _asset("style.css"),
             scripts=[_asset("draw.js"), _asset("shared.js"), _asset(script)],
             **values,
         )

@@ -179,7 +179,7 @@ def charts(run: Run) -> dict[str, dict[str, Any]]:
 
 def _curves(series: dict[str, list[float | None]]) -> dict[str, Any]:
     since = [value or 0.0 for value in series["since"]]
-    width = since[1] - since[0] if len(since) > 1 else 1.0
+    until = [value or 0.0 for value in series["until"]]
     each = -(-len(since) // POINTS)
     blocks = [slice(at, at + each) for at in range(0, len(since), each)]
 
@@ -195,7 +195,7 @@ def _curves(series: dict[str, list[float | None]]) -> dict[str, Any]:
         over = total("answered", block) + total("dropped", block)
         good = total("answered", block) - total("late", block)
         in_time.append(good / over if over else math.nan)
-    seconds = [width * len(since[block]) for block in blocks]
+    seconds = [until[block][-1] - since[block][0] for block in blocks]
     return {
         "at": shorts(
             [since[block][0] + long / 2 for block, long in zip(blocks, seconds, strict=True)]

@@ -40,11 +40,10 @@ from ganger.workloads.models.matching import matched
 from ganger.workloads.models.profiles import Model, Models
 from ganger.workloads.requests.columns import Requests
 
-_TIERS: Final = ("host", "disk", "remote")
 _LARGEST: Final = 1 << 14
 """No table of latencies is longer."""
 _USUAL: Final = Usual()
-_SOON: Final = 1 << 11
+SOON: Final = 1 << 11
 """Rows at a time where what became of them decides whether the next are run."""
 
 
@@ -173,7 +172,7 @@ def serve(
         kept.restore(windowed)
     some = requests if windowed is None else windowed.requests
     source = Source(some, models, fleet, world, router, setup.slo, setup.faster, progress)
-    sizes = () if windowed is None else (_SOON, _SOON)
+    sizes = () if windowed is None else (SOON, SOON)
     chunks: Iterator[Columns] = source.chunks(*sizes)
     if router.can.foresees:
         again = Source(requests, models, fleet, world, router, setup.slo, setup.faster)
@@ -183,9 +182,10 @@ def serve(
     try:
         tally = Tally(world, right, out, setup.slo_ttft, setup.slo_tpot)
         watching = Watching(world) if setup.watch else None
-        watches = [each for each in (tally, watching, windowed) if each is not None]
+        parts = None if windowed is None else windowed.parts
+        watches = [each for each in (tally, watching, parts) if each is not None]
         plane = Plane(world, router, physics, chunks, watches, tally.retired,
-                      KEEP if windowed is None else _SOON,
+                      KEEP if windowed is None else SOON,
                       outputs_of(models) if families else None)  # fmt: skip
         drive(plane, setup.trouble.changes(fleet, setup.seed))
         plane.finish()
@@ -388,13 +388,12 @@ def known_of(
             sizes = np.arange(1, min(found.largest, _LARGEST) + 1)
             tables[name, share] = Latencies(_micros(found.mean_seconds(sizes)),
                                           _micros(found.p99_seconds(sizes)))  # fmt: skip
-    load = next((model.load[tier] for tier in _TIERS if tier in model.load), 0.0)
     graph = model.operators
     borders, layers = ((), ()) if graph is None else (graph.borders, graph.layers)
     beside = {(each.device, share): each.beside for each in model.latency
               if model.on(each.device, share) is each and each.beside}  # fmt: skip
-    return Known(model.name, tables, model.bytes, round(load * SECOND), model.accuracy, borders,
-                 beside, tokens, cache_bytes, layers)  # fmt: skip
+    return Known(model.name, tables, model.bytes, round(model.load_seconds * SECOND),
+                 model.accuracy, borders, beside, tokens, cache_bytes, layers)  # fmt: skip
 
 
 def families_of(models: Models, known: Sequence[Known]) -> list[tuple[str, tuple[int, ...]]]:

@@ -88,7 +88,7 @@ class CompanyRecorder:
         self._jobs.setdefault(span.kind, set()).add(job)
 
     def close(self, now: int) -> list[Together]:
-        """The run is over, at `now`: who shared GPUs, the longest first."""
+        """The run is over, at `now`: the companies there were, the longest first."""
         for job in list(self._spans):
             self._end(job, now)
         rows = [

@@ -35,7 +35,8 @@ def believed_speed(
     if unknown.any():
         asked = np.maximum(view.jobs.gpus[ids], 1)
         told = np.where(unknown, np.maximum(gpus, 1) / asked, told)
-    return np.broadcast_to(told, np.broadcast_shapes(ids.shape, np.shape(gpus), np.shape(nodes)))
+    shape = np.broadcast(ids, gpus, nodes).shape
+    return told if told.shape == shape else np.broadcast_to(told, shape)
 
 
 def believed_length(view: View, job: int) -> float:

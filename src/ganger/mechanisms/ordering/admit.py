@@ -37,12 +37,15 @@ class Quotas:
 
     def limits(self, view: View) -> dict[int, int]:
         """The quota by tenant code."""
-        if self.quotas is None:
-            named = [(t.name, t.quota) for t in view.nodes.spec.tenants if t.quota >= 0]
-        else:
-            named = list(self.quotas)
-        codes = ((view.jobs.tenants.find(name), quota) for name, quota in named)
-        return {code: quota for code, quota in codes if code >= 0}
+        quotas = self.quotas
+        if quotas is None:
+            quotas = tuple([(t.name, t.quota) for t in view.nodes.spec.tenants if t.quota >= 0])
+        limits = {}
+        for name, quota in quotas:
+            code = view.jobs.tenants.find(name)
+            if code >= 0:
+                limits[code] = quota
+        return limits
 
     def used(self, view: View) -> dict[int, int]:
         """GPUs held by tenant code."""

@@ -23,7 +23,8 @@ from ganger.core.view import View
 from ganger.mechanisms.placement.place import PACK, Placer
 
 _PENDING, _STOPPING = int(Phase.PENDING), int(Phase.STOPPING)
-_CHANGES: Final = CAPACITY_FREED | COMMANDED | QUEUED | SERVED
+CHANGES: Final = CAPACITY_FREED | COMMANDED | QUEUED | SERVED
+"""What can alter how many replicas there should be, or where they are."""
 
 
 class Rule(Protocol):
@@ -174,15 +175,8 @@ class Scaling:
     def decide(self, view: View, memory: ScaledMemory | None) -> tuple[Plan, ScaledMemory]:
         """Replicas asked for, retired, and started where there is room."""
         at, after = view.at, ScaledMemory({}, {})
-        replicas = dict[int, list[int]]()
+        replicas = replicas_of(view)
         waiting = view.pending.tolist()
-        for job in [*view.active.tolist(), *waiting]:
-            if at.kind[job] != Kind.SERVE:
-                continue
-            if at.parent[job] < 0:
-                replicas.setdefault(job, [])
-            elif at.phase[job] != _STOPPING:
-                replicas.setdefault(at.parent[job], []).append(job)
         gone = set[int]()
         for service, have in sorted(replicas.items()):
             if at.phase[service] == _PENDING:
@@ -198,11 +192,12 @@ class Scaling:
             lack = wanted - len(have) - view.spawning.get(service, 0)
             if lack > 0:
                 view.draft.act(Spawn(service, replica_of(view.jobs.spec(service)), lack))
-            for job in _newest(view, have)[: max(-lack, 0)]:
+            for job in newest(view, have)[: max(-lack, 0)]:
                 view.draft.retire(job)
                 gone.add(job)
-        left = [job for job in waiting if at.parent[job] in replicas and job not in gone]
-        return view.draft.plan(self._start(view, left), until=_CHANGES), after
+        queued = [job for job in waiting if at.parent[job] in replicas and job not in gone]
+        reasons = start_waiting(view, queued, self.place, "Scaling")
+        return view.draft.plan(reasons, until=CHANGES), after
 
     def _wanted(self, view: View, service: int, memory: ScaledMemory | None) -> tuple[int, int]:
         """How many it should have, and since when."""
@@ -214,18 +209,33 @@ class Scaling:
         wanted = int(np.clip(self.rule.wanted(have, since, view.now, windows), *role.range))
         return wanted, since if wanted == have else view.now
 
-    def _start(self, view: View, waiting: Sequence[int]) -> list[Reason]:
-        """Start what fits, first come first served; why the others wait."""
-        full = dict[int, Reason]()
-        for job in waiting:
-            shape = view.at.shape[job]
-            placement = None if shape in full else self.place.find(view, view.ledger, job)
-            if placement is not None:
-                view.draft.start(job, placement)
-            elif shape not in full:
-                asked = {"asked_gpus": float(view.at.gpus[job])}
-                full[shape] = Reason("Resources", "Scaling", shape, -1, asked, _CHANGES)
-        return list(full.values())
+
+def replicas_of(view: View) -> dict[int, list[int]]:
+    """The replicas of every service, in the order of their numbers within those that run and those
+    that wait; without those that stop."""
+    at, replicas = view.at, dict[int, list[int]]()
+    for job in [*view.active.tolist(), *view.pending.tolist()]:
+        if at.kind[job] != Kind.SERVE:
+            continue
+        if at.parent[job] < 0:
+            replicas.setdefault(job, [])
+        elif at.phase[job] != _STOPPING:
+            replicas.setdefault(at.parent[job], []).append(job)
+    return replicas
+
+
+def start_waiting(view: View, waiting: Sequence[int], place: Placer, by: str) -> list[Reason]:
+    """Start what fits, first come first served; why the others wait."""
+    full = dict[int, Reason]()
+    for job in waiting:
+        shape = view.at.shape[job]
+        placement = None if shape in full else place.find(view, view.ledger, job)
+        if placement is not None:
+            view.draft.start(job, placement)
+        elif shape not in full:
+            asked = {"asked_gpus": float(view.at.gpus[job])}
+            full[shape] = Reason("Resources", by, shape, -1, asked, CHANGES)
+    return list(full.values())
 
 
 def _given_back(view: View, service: int, replicas: Sequence[int]) -> list[int]:
@@ -239,7 +249,7 @@ def _given_back(view: View, service: int, replicas: Sequence[int]) -> list[int]:
     ]
 
 
-def _newest(view: View, replicas: list[int]) -> list[int]:
+def newest(view: View, replicas: list[int]) -> list[int]:
     """Those that wait, then those that run, the latest first."""
     phase = view.at.phase
     return sorted(replicas, key=lambda job: (phase[job] != _PENDING, -job))

@@ -129,9 +129,8 @@ def resizable(view: View, ids: Ids) -> Ids:
     jobs, phase = view.jobs, view.jobs.phase[ids]
     may = (phase == _STARTING) | (phase == _RUNNING)
     may &= jobs.on_preempt[ids] != _NEVER
-    above = above_sleepers(view)
-    if above:
-        may &= ~np.isin(ids, list(above))
+    if view.ledger.asleep:
+        may &= ~np.isin(ids, list(above_sleepers(view)))
     resizable: Ids = ids[may | (phase == _PENDING)]
     return resizable
 

@@ -81,8 +81,8 @@ class Ranked:
 
 
 def cost_of(world: World, row: int) -> int:
-    """What a request costs of the lane that serves it quickest, in a batch of its like, in
-    microseconds; 0 where none is up, or its model is no token model."""
+    """The time in microseconds that a request takes of the lane that serves it quickest, in a
+    batch of equal requests; 0 where no lane is up, or its model is not a token model."""
     at = row - world.requests.base
     prompt, output = world.requests.prompt[at], world.future.output_of(row)
     some = {

@@ -15,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 from ganger.client.answers import (
     FutureAnswer,
     IdleAnswer,
+    MapAnswer,
     NodeAnswer,
     NotifyAnswer,
     PolicyAnswer,
@@ -55,6 +56,7 @@ from ganger.service.jobs.roles import Roles
 from ganger.service.jobs.submission import PRIORITY_MAX, checked_text
 from ganger.service.notices.notify import Message
 from ganger.service.reports import rows
+from ganger.service.reports.gpu_map import gpu_map
 from ganger.service.reports.usage import parse_prices, prices_of, usage, usage_between
 from ganger.workloads.clusters import is_short, load_cluster
 
@@ -144,6 +146,11 @@ class Down(msgspec.Struct, forbid_unknown_fields=True):
 async def list_nodes(request: Request) -> list[NodeAnswer]:
     """All nodes."""
     return locked(world_of(request), rows.node_answers)
+
+
+async def show_map(request: Request) -> MapAnswer:
+    """Which job holds which GPU of which node."""
+    return locked(world_of(request), gpu_map)
 
 
 def node_order(verb: str) -> Callable[[Request], Answer]:

@@ -15,8 +15,10 @@ from ganger.client.answers import (
     IdleAnswer,
     JobDetail,
     JobPage,
+    MapAnswer,
     NodeAnswer,
     NotifyAnswer,
+    OutputPiece,
     PolicyAnswer,
     Quota,
     ReportAnswer,
@@ -56,6 +58,7 @@ ENDPOINTS: Final = (
         "/v1/jobs",
         jobs.list_jobs,
         JobPage,
+        MapAnswer,
         query=(
             "state",
             "user",
@@ -67,6 +70,8 @@ ENDPOINTS: Final = (
             "offset",
             "limit",
             "expect",
+            "find",
+            "sort",
         ),
     ),
     Endpoint("GET", _JOBS, jobs.show_job, list[JobDetail]),
@@ -88,8 +93,16 @@ ENDPOINTS: Final = (
     Endpoint(
         "GET", f"{_JOBS}/reports", jobs.list_reports, list[ReportAnswer], query=("after", "limit")
     ),
+    Endpoint(
+        "GET",
+        f"{_JOBS}/output",
+        jobs.output,
+        OutputPiece,
+        query=("stream", "attempt", "node", "lines", "at"),
+    ),
     Endpoint("GET", f"{_JOBS}/explain", jobs.explain_job, Explanation),
     Endpoint("GET", "/v1/nodes", cluster.list_nodes, list[NodeAnswer]),
+    Endpoint("GET", "/v1/map", cluster.show_map, MapAnswer),
     *(
         Endpoint("POST", f"/v1/nodes/{{nodes}}/{verb}", cluster.node_order(verb), list[NodeAnswer])
         for verb in ("drain", "resume")

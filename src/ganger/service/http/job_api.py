@@ -14,7 +14,15 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ganger.client import grid
-from ganger.client.answers import Changed, Explanation, JobDetail, JobPage, ReportAnswer, Submitted
+from ganger.client.answers import (
+    Changed,
+    Explanation,
+    JobDetail,
+    JobPage,
+    OutputPiece,
+    ReportAnswer,
+    Submitted,
+)
 from ganger.client.request import JobRequest
 from ganger.client.states import exit_code
 from ganger.core.errors import BadInput
@@ -170,13 +178,15 @@ def _notes(wanted: list[JobRequest], world: AppContext) -> list[str]:
 
 async def list_jobs(request: Request) -> JobPage:
     """Jobs by `state` (words or codes, `active`, `over`, `all`), `user`, `tenant`, part of the
-    `name`, of a `kind`, among `jobs` (with commas), ended after `since` (Unix seconds); `limit` of
-    them from `offset` on; with `expect` when those that wait are expected to start."""
+    `name`, of a `kind`, among `jobs` (with commas), ended after `since` (Unix seconds), with `find`
+    in their name, user or tenant or as their number; `limit` of them from `offset` on, in the order
+    of `sort` (gpus, priority, submitted, started, ran, user, tenant; with - before it downwards);
+    with `expect` when those that wait are expected to start."""
     limit = int(number(request, "limit", 100, PAGE_MAX))
     offset = int(number(request, "offset", 0, 1e12))
     filters = {
         key: request.query_params.get(key, "")
-        for key in ("state", "user", "tenant", "name", "kind", "jobs")
+        for key in ("state", "user", "tenant", "name", "kind", "jobs", "find", "sort")
     }
     filters["since"] = str(number(request, "since", 0, 1e12))
     world = world_of(request)
@@ -328,9 +338,7 @@ async def logs(request: Request) -> Response:
     `node` (default: its first), the last `lines` of it or all; with `follow` until it is over."""
     world = world_of(request)
     row = rows_named(request)[0]
-    stream = request.query_params.get("stream", "output")
-    if stream not in ("output", "error"):
-        raise BadInput(f"{stream!r} is not output or error", where="stream")
+    stream = _stream(request)
     attempt = int(number(request, "attempt", 0, 1e9))
     lines = int(number(request, "lines", 0, 1e9))
     follow = request.query_params.get("follow", "") in ("1", "true", "yes")
@@ -338,6 +346,27 @@ async def logs(request: Request) -> Response:
     source = await tail.Source.opened(world, row, stream, attempt, node)
     text: AsyncIterator[bytes] = source.read(lines, follow, who_of(request).user)
     return StreamingResponse(text, media_type="text/plain; charset=utf-8")
+
+
+async def output(request: Request) -> OutputPiece:
+    """A piece of what a job wrote, at most 256 KiB from byte `at` on, or the last `lines` of it;
+    `stream`, `attempt` and `node` as of `logs`."""
+    row = rows_named(request)[0]
+    stream = _stream(request)
+    attempt = int(number(request, "attempt", 0, 1e9))
+    lines = int(number(request, "lines", 1, 1e9))
+    at = int(number(request, "at", 0, 1e18)) if "at" in request.query_params else -1
+    node = request.query_params.get("node", "")
+    source = tail.Source(world_of(request), row, stream, attempt, node)
+    piece = await source.piece(at, lines)
+    return OutputPiece(at=piece.at - len(piece.data), end=piece.at, data=piece.data)
+
+
+def _stream(request: Request) -> str:
+    stream = request.query_params.get("stream", "output")
+    if stream not in ("output", "error"):
+        raise BadInput(f"{stream!r} is not output or error", where="stream")
+    return stream
 
 
 async def explain_job(request: Request) -> Explanation:

@@ -293,19 +293,66 @@ def _matching(daemon: Daemon, filters: dict[str, str]) -> NDArray[np.int64]:
     if filters.get("name"):
         part = filters["name"]
         rows = np.array([row for row in rows.tolist() if part in daemon.names[row]], np.int64)
+    if filters.get("find"):
+        rows = _found(daemon, rows, filters["find"].casefold())
     return rows
 
 
+def _found(daemon: Daemon, rows: NDArray[np.int64], part: str) -> NDArray[np.int64]:
+    """Those with `part` (folded) in their name, user or tenant, and the one with this number."""
+    jobs = daemon.kernel.jobs
+    mask = np.zeros(len(rows), bool)
+    for column, names in ((jobs.user, jobs.users), (jobs.tenant, jobs.tenants)):
+        meant = [code for code, name in enumerate(names) if part in name.casefold()]
+        mask |= np.isin(column[rows], meant)
+    for at in np.flatnonzero(~mask).tolist():
+        row = int(rows[at])
+        mask[at] = part in daemon.names[row].casefold() or part == label(daemon, row)
+    return rows[mask]
+
+
+def _sorted(daemon: Daemon, rows: NDArray[np.int64], by: str) -> NDArray[np.int64]:
+    """In the order of a column, with - before it downwards; jobs that are equal in order of
+    submission. Raises BadInput."""
+    jobs, name = daemon.kernel.jobs, by.removeprefix("-")
+    ran = jobs.ran[rows] + np.where(
+        jobs.phase[rows] == Phase.RUNNING, daemon.now() - jobs.since[rows], 0
+    )
+    columns = {
+        "gpus": lambda: jobs.gpus[rows],
+        "priority": lambda: jobs.priority[rows],
+        "submitted": lambda: jobs.submitted[rows],
+        "started": lambda: jobs.first_start[rows],
+        "ran": lambda: ran,
+        "user": lambda: _ranks(list(jobs.users))[jobs.user[rows]],
+        "tenant": lambda: _ranks(list(jobs.tenants))[jobs.tenant[rows]],
+    }
+    if name not in columns:
+        raise BadInput(f"{by!r} is not a valid order", where="sort", mend=", ".join(columns))
+    key = columns[name]().astype(np.int64)
+    return rows[np.lexsort((rows, -key if by.startswith("-") else key))]
+
+
+def _ranks(names: list[str]) -> NDArray[np.int64]:
+    """The place of each name in the order of all."""
+    return np.argsort(np.argsort(np.array(names, object))) if names else np.zeros(0, np.int64)
+
+
 def job_page(daemon: Daemon, filters: dict[str, str], offset: int, limit: int) -> JobPage:
-    """Jobs that match: those that hold devices first, then those that wait (by priority and
-    submission), then those that are over, the last first."""
+    """Jobs that match, in the order of `sort`; without it those that hold devices first, then those
+    that wait (by priority and submission), then those that are over, the last first."""
     rows = _matching(daemon, filters)
+    if filters.get("sort"):
+        return _page(daemon, _sorted(daemon, rows, filters["sort"]), offset, limit)
     jobs = daemon.kernel.jobs
     phase = jobs.phase[rows]
     over = phase >= Phase.FINISHED
     group = np.where(over, 2, np.where(phase >= Phase.STARTING, 0, 1))
     within = np.where(over, -jobs.finished[rows], np.where(group == 1, -jobs.priority[rows], 0))
-    ordered = rows[np.lexsort((rows, within, group))]
+    return _page(daemon, rows[np.lexsort((rows, within, group))], offset, limit)
+
+
+def _page(daemon: Daemon, ordered: NDArray[np.int64], offset: int, limit: int) -> JobPage:
     page = ordered[offset : offset + limit].tolist()
     end = offset + len(page)
     return JobPage(

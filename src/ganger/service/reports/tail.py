@@ -58,6 +58,11 @@ class Source:
         await source._next(place, END, 0)
         return source
 
+    async def piece(self, at: int, lines: int) -> Piece:
+        """What follows byte `at`, or with -1 the last `lines` lines; at most 256 KiB. Raises
+        BadInput if it must not or cannot be read."""
+        return await self._next(self._place(), at, lines)
+
     def _place(self) -> _Place:
         daemon = self._world.daemon
         with daemon.lock:

@@ -4,19 +4,18 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, log, sqrt
+from math import exp
 from typing import Final
 
 import numpy as np
 from msgspec import Struct
 
 from ganger.core.errors import InvariantError
+from ganger.core.serving.answering import sigma_of
 from ganger.core.serving.verbs import Batch, Part
 from ganger.core.serving.world import Known, Lane
 
 _BLOCK: Final = 1 << 14
-_Z99: Final = 2.3263478740408408
-"""Of which 99 in 100 standard normal numbers are smaller."""
 
 
 class _Drawn(Struct):
@@ -118,10 +117,3 @@ class Physics:
     def load_micros(self, model: int) -> int:
         """Of copying a model to where it runs."""
         return max(self._models[model].load, 1)
-
-
-def sigma_of(ratio: float) -> float:
-    """Of the lognormal whose 99th percentile is so many times its mean. (The ratio cannot be more
-    than exp(z^2 / 2), about 15.)"""
-    most = exp(_Z99 * _Z99 / 2)
-    return _Z99 - sqrt(_Z99 * _Z99 - 2 * log(min(max(ratio, 1.0), most)))

@@ -21,6 +21,7 @@ from ganger.core.profiles import (
     Profiles,
     Sensitivity,
 )
+from ganger.core.serving.answering import Answering
 from ganger.workloads.documents import json_object, read_document
 from ganger.workloads.files import TextFile, open_text, suffix_of
 from ganger.workloads.measured import hiest, profiles, published, synergy, throughputs, zeus
@@ -185,6 +186,31 @@ def _check_sharing(profile: Profile, where: str) -> None:
         if not (0.0 if field == "loss" else _SHORTEST_S) <= given <= _LARGEST:
             mend = "give seconds, 1e-6 to 1e9 (loss: a number of 0 or more)"
             raise BadInput(f"{given:g}", where=f"{where}.passes.{field}", mend=mend)
+    if profile.answering is not None:
+        _check_answering(profile.answering, f"{where}.answering")
+
+
+def _check_answering(answering: Answering, where: str) -> None:
+    """Raise BadInput unless every time can be one."""
+    for gpu_type, each in (
+        (name, times) for name, some in answering.times.items() for times in some
+    ):
+        place = f"{where}.times.{gpu_type}"
+        if not each.mean or len(each.mean) != len(each.p99):
+            mend = "give `mean` and `p99` of batches of 1, 2, 3, ... inputs"
+            raise BadInput("not a mean and a percentile for each size", where=place, mend=mend)
+        if not all(
+            _SHORTEST_S <= mean <= p99 <= _LARGEST
+            for mean, p99 in zip(each.mean, each.p99, strict=True)
+        ):
+            mend = "give seconds, 1e-6 to 1e9, and a percentile of no less than the mean"
+            raise BadInput("a time that cannot be", where=place, mend=mend)
+        if not 0 < each.share <= 1:
+            raise BadInput(f"{each.share:g}", where=f"{place}.share", mend="give 0.001 to 1")
+    if not 0 <= answering.load <= _LARGEST:
+        raise BadInput(f"{answering.load:g}", where=f"{where}.load", mend="give seconds, to 1e9")
+    if answering.accuracy is not None and not 0 <= answering.accuracy <= 1:
+        raise BadInput(f"{answering.accuracy:g}", where=f"{where}.accuracy", mend="give 0 to 1")
 
 
 def _check_sensitivity(told: Sensitivity, where: str) -> None:

@@ -13,6 +13,7 @@ F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]
 _NO_TIME: Final = 1e-9
 """Of a batch's time; less cannot be told from nothing."""
+_TIERS: Final = ("host", "disk", "remote")
 _THOUSANDTH: Final = 1e-3
 """Shares of devices are booked in these."""
 
@@ -185,6 +186,11 @@ class Model:
     operators: Operators | None = None
     utilisation: tuple[Utilisation, ...] = ()
     onnx: Path | None = None
+
+    @property
+    def load_seconds(self) -> float:
+        """Of loading it from the nearest tier that is stated; 0 where none is."""
+        return next((self.load[tier] for tier in _TIERS if tier in self.load), 0.0)
 
     def on(self, device: str, share: float = 1.0) -> Latency | None:
         """Its profile on a share of a device (to a thousandth), if it was measured there."""

@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.serving.answering import sigma_of
 from ganger.core.serving.world import Known, Latencies, Pipeline
 from ganger.mechanisms.serving.pipeline import salt_of
-from ganger.sim.requests.physics import sigma_of
 
 F64 = NDArray[np.float64]
 I64 = NDArray[np.int64]

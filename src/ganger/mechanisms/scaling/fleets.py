@@ -1,0 +1,311 @@
+"""Services whose replicas are of chosen types of device: a planner says how many of each, by what
+came, what the types cost, and what was measured on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from ganger.core.plan import Plan, Spawn
+from ganger.core.serving.answering import Answering, BatchTimes, Step
+from ganger.core.spec import JobSpec, Needs
+from ganger.core.state.facts import Window
+from ganger.core.state.jobs import Phase
+from ganger.core.units import SECOND, WHOLE
+from ganger.core.view import View
+from ganger.mechanisms.placement.place import PACK, Placer
+from ganger.mechanisms.scaling.replicas import (
+    CHANGES,
+    newest,
+    replica_of,
+    replicas_of,
+    start_waiting,
+)
+from ganger.mechanisms.scaling.traffic import mean_rate, peak_rate, tightest
+
+_PENDING, _RUNNING = int(Phase.PENDING), int(Phase.RUNNING)
+_KEPT: Final = 4096
+"""Intervals that are kept of a service."""
+
+
+class Instance(NamedTuple):
+    """A type of device on which a replica can run: `price` of a replica for an hour (1 a GPU where
+    the cluster file states none at all), what batches take there, and for how many replicas there
+    are places. `model`: of the stages of a pipeline; empty: that of the service."""
+
+    gpu_type: str
+    price: float
+    times: BatchTimes
+    places: int
+    model: str = ""
+
+    @property
+    def key(self) -> str:
+        """What its replicas are counted under."""
+        return _key(self.model, self.gpu_type)
+
+
+def _key(model: str, gpu_type: str) -> str:
+    return f"{model}@{gpu_type}" if model else gpu_type
+
+
+class Course(msgspec.Struct):
+    """What is kept of one service. `wanted`: replicas by `Instance.key`; `seen`: until when its
+    windows were counted; `until`: when the running interval ends; `now`: rates in it, by window;
+    `rates`: by interval that is over; `guesses`: what had been forecast for the last ones and the
+    one to come; `plans`: what planners wanted before; `notes`: other numbers of a planner;
+    `changed`: when `wanted` last did."""
+
+    wanted: dict[str, int]
+    seen: int = 0
+    until: int = 0
+    now: list[float] = []
+    rates: list[float] = []
+    guesses: list[float] = []
+    plans: list[dict[str, int]] = []
+    notes: dict[str, float] = {}
+    changed: int = 0
+
+
+class Outlook(NamedTuple):
+    """What a planner sees of a service at the end of an interval: requests a second by interval,
+    the tightest SLO, what replicas can run on, seconds until a new one answers, the windows that
+    are kept, and the stages of a pipeline."""
+
+    now: int
+    rates: Sequence[float]
+    slo: float
+    instances: Sequence[Instance]
+    load: float
+    windows: Sequence[Window]
+    stages: Sequence[Step] = ()
+
+
+class Planner(Protocol):
+    """How many replicas of each type. `interval`: microseconds between plans, 0 for one a window.
+    `piece`: an interval's rate is that of the fullest piece of so many seconds; 0: its mean.
+    `staged`: whether it plans the stages of pipelines; otherwise a replica runs all of them."""
+
+    @property
+    def interval(self) -> int:
+        """See the class."""
+
+    @property
+    def piece(self) -> float:
+        """See the class."""
+
+    @property
+    def staged(self) -> bool:
+        """See the class."""
+
+    def plan(self, outlook: Outlook, course: Course) -> Mapping[str, int]:
+        """Replicas by `Instance.key`, not bounded yet. May note in `course` what it needs later."""
+
+
+class FleetMemory(msgspec.Struct):
+    """By service, what is kept of it."""
+
+    courses: dict[int, Course]
+
+
+@dataclass(frozen=True)
+class Fleets:
+    """Gives every service the replicas that `planner` wants, within the sizes that its first role
+    allows. It begins with as many as its role says, of the type that is quickest. Replicas that are
+    too many go once all others of the service answer, the newest first. Where nobody measured the
+    service's model, or its requests have no deadline, it keeps what it has."""
+
+    name: str
+    planner: Planner
+    place: Placer = PACK
+    orders = (Spawn,)
+
+    def decide(self, view: View, memory: FleetMemory | None) -> tuple[Plan, FleetMemory]:
+        """Replicas asked for, retired, and started where there is room."""
+        after = FleetMemory({})
+        replicas, gone = replicas_of(view), set[int]()
+        market = _Market(view, staged=self.planner.staged)
+        for service, have in sorted(replicas.items()):
+            if view.at.phase[service] == _PENDING:
+                view.draft.start(service, ())
+            instances, load = market.instances(service)
+            before = None if memory is None else memory.courses.get(service)
+            course = msgspec.structs.replace(before or _begun(view, service, instances))
+            after.courses[service] = course
+            if instances:
+                self._follow(view, service, course, instances, load)
+            gone |= _reconcile(view, service, have, course, load)
+        pending = view.pending.tolist()
+        waiting = [job for job in pending if view.at.parent[job] in replicas and job not in gone]
+        reasons = start_waiting(view, waiting, self.place, "Fleets")
+        return view.draft.plan(reasons, until=CHANGES), after
+
+    def _follow(
+        self, view: View, service: int, course: Course, instances: Sequence[Instance], load: float
+    ) -> None:
+        """Count the windows that are new; plan at the end of an interval."""
+        windows = list(view.services.get(service, ()))
+        over = False
+        for window in windows:
+            if window.until <= course.seen:
+                continue
+            if not course.until:
+                course.until = window.since + self.planner.interval
+            piece = self.planner.piece
+            rate = peak_rate(window, piece) if piece else mean_rate(window)
+            course.seen = window.until
+            course.now = course.now if rate is None else [*course.now, rate]
+            if window.until >= course.until and course.now:
+                whole = max(course.now) if piece else sum(course.now) / len(course.now)
+                course.rates = [*course.rates[-_KEPT + 1 :], whole]
+                course.now, course.until = [], window.until + self.planner.interval
+                over = True
+        slo = tightest(windows)
+        if not over or slo is None:
+            return
+        stages = _answering(view, service).stages
+        outlook = Outlook(view.now, course.rates, slo, instances, load, windows, stages)
+        wanted = _bounded(view, service, self.planner.plan(outlook, course), instances)
+        if wanted != course.wanted:
+            course.wanted, course.changed = wanted, view.now
+
+
+def _begun(view: View, service: int, instances: Sequence[Instance]) -> Course:
+    """As many replicas as the role says, of the quickest type that has places for them; of a
+    pipeline, so many of each stage."""
+    shape = view.draft.shape(service)
+    lacking = dict.fromkeys((each.model for each in instances), shape.roles[0].size)
+    wanted: dict[str, int] = {}
+    for each in sorted(instances, key=lambda each: (each.times.mean[0], each.key)):
+        count = min(lacking[each.model], each.places)
+        lacking[each.model] -= count
+        if count:
+            wanted[each.key] = count
+    return Course(wanted or {(shape.gpu_types or ("",))[0]: shape.roles[0].size})
+
+
+def _bounded(
+    view: View, service: int, plan: Mapping[str, int], instances: Sequence[Instance]
+) -> dict[str, int]:
+    """The plan within the places of each type and the sizes of the service: of what there are most
+    of, replicas are left out first; those of the cheapest are added."""
+    least, limit = view.draft.shape(service).roles[0].range
+    wanted = {each.key: min(plan.get(each.key, 0), each.places) for each in instances}
+    for _ in range(sum(wanted.values()) - limit):
+        wanted[max(wanted, key=lambda key: (wanted[key], key))] -= 1
+    for each in sorted(instances, key=lambda each: (each.price, each.key)):
+        lack = max(least - sum(wanted.values()), 0)
+        wanted[each.key] += min(lack, each.places - wanted[each.key])
+    return {key: count for key, count in wanted.items() if count}
+
+
+def _reconcile(
+    view: View, service: int, have: Sequence[int], course: Course, load: float
+) -> set[int]:
+    """Ask for what lacks, and retire what is too many. Those that go."""
+    own, gone = view.at.model[service], set[int]()
+    by_key: dict[str, list[int]] = {}
+    for job in have:
+        types = view.jobs.shapes[view.at.shape[job]].gpu_types
+        model = view.at.model[job]
+        key = _key("" if model == own else view.jobs.models[model], types[0] if types else "")
+        by_key.setdefault(key, []).append(job)
+    lacking = {
+        key: count - len(by_key.get(key, ()))
+        for key, count in course.wanted.items()
+        if count > len(by_key.get(key, ()))
+    }
+    if lacking and not view.spawning.get(service):
+        spec = view.jobs.spec(service)
+        for key, lack in lacking.items():
+            view.draft.act(Spawn(service, typed(replica_of(spec), key), lack))
+    coming = bool(lacking) or not all(_answers(view, job, load) for job in have)
+    for key, jobs in by_key.items():
+        spare = len(jobs) - course.wanted.get(key, 0)
+        for job in newest(view, jobs)[: max(spare, 0)]:
+            if not coming or not _answers(view, job, load):
+                view.draft.retire(job)
+                gone.add(job)
+    return gone
+
+
+def _answers(view: View, job: int, load: float) -> bool:
+    """Whether a replica has loaded."""
+    began = int(view.jobs.first_start[job])
+    return view.at.phase[job] == _RUNNING and view.now - began >= load * SECOND
+
+
+def typed(replica: JobSpec, key: str) -> JobSpec:
+    """The replica as `Instance.key` says: on devices of one type only, or any where that has no
+    name, and of one stage's model."""
+    model, _, gpu_type = key.rpartition("@")
+    types = (gpu_type,) if gpu_type else replica.shape.gpu_types
+    shape = msgspec.structs.replace(replica.shape, gpu_types=types)
+    return msgspec.structs.replace(replica, shape=shape, model=model or replica.model)
+
+
+def _answering(view: View, service: int) -> Answering:
+    """What is known of the service's model or pipeline."""
+    model = view.jobs.models[view.at.model[service]]
+    return view.oracle.profile(model).answering or Answering()
+
+
+class _Market:
+    """What there is to run replicas on at one instant; nothing for pipelines unless `staged`."""
+
+    def __init__(self, view: View, *, staged: bool) -> None:
+        self._view, self._staged = view, staged
+        self._prices = prices_of(view)
+        self._known: dict[tuple[int, int], tuple[list[Instance], float]] = {}
+        """By shape and model of a service."""
+
+    def instances(self, service: int) -> tuple[list[Instance], float]:
+        """What replicas of a service can run on, by model and type, and seconds until they
+        answer."""
+        key = self._view.at.shape[service], self._view.at.model[service]
+        if key not in self._known:
+            self._known[key] = self._instances(service)
+        return self._known[key]
+
+    def _instances(self, service: int) -> tuple[list[Instance], float]:
+        view, answering = self._view, _answering(self._view, service)
+        shape, known = view.draft.shape(service), {"": answering}
+        if answering.stages:
+            steps = answering.stages if self._staged else ()
+            models = dict.fromkeys(step.model for step in steps)
+            known = {model: view.oracle.profile(model).answering or Answering() for model in models}
+        needs, instances = shape.roles[0].needs, list[Instance]()
+        for model, each in known.items():
+            for gpu_type in dict.fromkeys(shape.gpu_types or view.nodes.types):
+                times = each.on(gpu_type, needs.share / WHOLE)
+                places = _places(view, gpu_type, needs)
+                if times is not None and places and gpu_type in self._prices:
+                    price = self._prices[gpu_type] * max(needs.gpus, 1) * needs.share / WHOLE
+                    instances.append(Instance(gpu_type, price, times, places, model))
+        if {each.model for each in instances} != known.keys():
+            return [], 0.0  # of a stage nothing is known
+        return instances, max((each.load for each in known.values()), default=0.0)
+
+
+def _places(view: View, gpu_type: str, needs: Needs) -> int:
+    """For how many replicas nodes of that type have GPUs."""
+    nodes, code = view.nodes, view.nodes.types.find(gpu_type)
+    gpus = nodes.gpus[: nodes.n][nodes.gpu_type[: nodes.n] == code]
+    if needs.share < WHOLE:
+        return int(gpus.sum()) * (WHOLE // needs.share)
+    return int((gpus // max(needs.gpus, 1)).sum())
+
+
+def prices_of(view: View) -> dict[str, float]:
+    """By type, of a GPU for an hour: as its nodes are offered, else as its type says; without those
+    that have no price. 1 for every type where no price is stated at all."""
+    nodes = view.nodes
+    prices = {kind.name: kind.price for kind in nodes.type_specs}
+    for row, offer in enumerate(nodes.offers):
+        if offer is not None and offer.price >= 0 and nodes.gpus[row]:
+            prices[nodes.types[int(nodes.gpu_type[row])]] = offer.price / int(nodes.gpus[row])
+    stated = {name: price for name, price in prices.items() if price > 0}
+    return stated or dict.fromkeys(prices, 1.0)

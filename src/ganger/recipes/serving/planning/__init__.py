@@ -1,0 +1,1 @@
+"""Systems that plan how many replicas of what services have, by cost."""

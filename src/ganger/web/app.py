@@ -1,0 +1,150 @@
+"""The application: which path leads to which page."""
+
+from __future__ import annotations
+
+import gzip
+import time
+import traceback
+from collections.abc import Awaitable, Callable
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ganger import __version__
+from ganger.client.connection import NoDaemon
+from ganger.core.errors import BadInput, GangerError
+from ganger.web.door import session_of
+from ganger.web.pages import cluster, entrance, job, queue
+from ganger.web.pages.frame import Pages, failed, page, pages_of
+
+Handler = Callable[[Request], Awaitable[Response]]
+_TYPES: Final = {
+    ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".LICENSE": "text/plain",
+}  # fmt: skip
+_OWN: Final = ("ganger.web", "static")
+_SCRIPTS: Final = ("app.js", "theme.js", "worker.js", "load.js", "enter.js")
+_VENDOR: Final = ("htmx.min.js", "uplot.min.js", "uplot.min.css", "htmx.LICENSE", "uplot.LICENSE")
+_FILES: Final = {
+    **dict.fromkeys(("style.css", "icon.svg", *_SCRIPTS), _OWN),
+    **dict.fromkeys((f"vendor/{name}" for name in _VENDOR), _OWN),
+    "tokens.css": ("ganger.lab.report", ""),
+}
+"""What browsers get as it is, and where it lies: no request names a file."""
+
+
+def application(pages: Pages) -> Starlette:
+    """The application over `pages`."""
+    get, post = ["GET"], ["POST"]
+    routes = [
+        Route("/", _seen(cluster.cluster), methods=get),
+        Route("/cluster/map", _seen(cluster.cluster_map), methods=get),
+        Route("/cluster/load", _seen(cluster.load), methods=get),
+        Route("/nodes", _seen(cluster.nodes), methods=get),
+        Route("/nodes/rows", _seen(cluster.node_rows), methods=get),
+        Route("/nodes/orders", _seen(cluster.node_orders), methods=post),
+        Route("/queue", _seen(queue.queue), methods=get),
+        Route("/queue/rows", _seen(queue.queue_rows), methods=get),
+        Route("/queue/orders", _seen(queue.orders), methods=post),
+        Route("/jobs/{job}", _seen(job.job, full=True), methods=get),
+        Route("/jobs/{job}/now", _seen(job.job_now, full=True), methods=get),
+        Route("/jobs/{job}/why", _seen(queue.why, full=True), methods=get),
+        Route("/jobs/{job}/log", _seen(job.log, full=True), methods=get),
+        Route("/jobs/{job}/log/file", _seen(job.log_file, full=True), methods=get),
+        Route("/sessions", _seen(entrance.sessions, full=True), methods=get),
+        Route("/sessions/end", _seen(entrance.end_session), methods=post),
+        Route("/events", _seen(entrance.events), methods=get),
+        Route("/enter", entrance.enter_page, methods=get),
+        Route("/enter", entrance.enter, methods=post),
+        Route("/favicon.ico", _nothing, methods=get),
+        Route("/static/{name:path}", static, methods=get),
+    ]
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _http})
+    app.router.redirect_slashes = False
+    app.state.pages = pages
+    return app
+
+
+def _seen(handler: Handler, *, full: bool = False) -> Handler:
+    """The page, or why there is none. Who has no session is told how to come in. `full`: a link
+    that only shows does not lead here: there are commands, folders and outputs."""
+
+    async def respond(request: Request) -> Response:
+        session = session_of(request)
+        if session is None:
+            return await entrance.enter_page(request)
+        if full and session.read_only:
+            return page(
+                request, "error", "Not with this link", 403,
+                what="This link shows the cluster and the queue only.", mend="",
+            )  # fmt: skip
+        pages_of(request).live.used = time.monotonic()
+        try:
+            return await handler(request)
+        except NoDaemon as error:
+            await pages_of(request).live.look()
+            return failed(request, error)
+        except GangerError as error:
+            return failed(request, error)
+        except Exception as error:
+            _log_once(error)
+            what = f"A bug in these pages: {type(error).__name__}."
+            mend = "Their log has more; please report it."
+            return failed(request, BadInput(what, mend=mend), 500)
+
+    return respond
+
+
+_logged: Final[set[tuple[str, int]]] = set()
+
+
+def _log_once(error: Exception) -> None:
+    """Write where a bug is, once for each place."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    place = last.filename, last.lineno or 0
+    if place not in _logged:
+        _logged.add(place)
+        traceback.print_exception(error)
+
+
+async def static(request: Request) -> Response:
+    """A file of the pages; a browser keeps it until the version changes."""
+    name = request.path_params["name"]
+    if name not in _FILES:
+        raise HTTPException(404)
+    kind = next(kind for end, kind in _TYPES.items() if name.endswith(end))
+    headers = {"Cache-Control": "public, max-age=31536000, immutable"}
+    if request.query_params.get("v") != __version__ and name != "worker.js":
+        headers = {"Cache-Control": "no-cache"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+        return Response(_packed(name), 200, headers, media_type=kind)
+    return Response(_asset(name), 200, headers, media_type=kind)
+
+
+@cache
+def _asset(name: str) -> bytes:
+    package, folder = _FILES[name]
+    return files(package).joinpath(folder, name).read_bytes()
+
+
+@cache
+def _packed(name: str) -> bytes:
+    return gzip.compress(_asset(name), 9, mtime=0)
+
+
+async def _nothing(request: Request) -> Response:
+    return Response(status_code=204)
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    text = "There is no such page." if error.status_code == 404 else error.detail
+    if session_of(request) is None:
+        return Response(f"{text}\n", error.status_code, media_type="text/plain")
+    return page(request, "error", "No such page", error.status_code, what=text, mend="")

@@ -1,0 +1,1 @@
+"""One file for each page: it asks the daemon and fills a template."""

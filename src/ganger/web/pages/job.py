@@ -1,0 +1,126 @@
+"""One job: its life, where it runs, what it wrote."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import Final
+from urllib.parse import quote, urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from ganger.client.answers import JobDetail
+from ganger.core.errors import BadInput
+from ganger.web import logs
+from ganger.web.door import PREFIX
+from ganger.web.pages.frame import (
+    choice,
+    fill,
+    html,
+    key_of,
+    number,
+    page,
+    pages_of,
+    part,
+)
+from ganger.web.timeline import is_over, spans
+
+_BYTES_MAX: Final = 1 << 60
+_DEVICES: Final = re.compile(r"(.+):([0-9,]+|-)")
+
+
+async def job(request: Request) -> Response:
+    """The page."""
+    name = request.path_params["job"]
+    detail = await _detail(request, name)
+    where = _where(request)
+    body = _body(request, detail)
+    return page(
+        request,
+        "job",
+        f"Job {detail.label}",
+        job=detail,
+        body=body,
+        where=where,
+        over=is_over(detail),
+    )
+
+
+async def job_now(request: Request) -> Response:
+    """What changes while it runs."""
+    name = request.path_params["job"]
+
+    async def make() -> str:
+        return _body(request, await _detail(request, name))
+
+    return await part(request, key_of("job", name=name, at=request.scope[PREFIX]), make)
+
+
+async def _detail(request: Request, name: str) -> JobDetail:
+    path = f"/v1/jobs/{quote(name, safe='')}"
+    detail: list[JobDetail] = await pages_of(request).backend.get(path, list[JobDetail])
+    return detail[0]
+
+
+def _body(request: Request, detail: JobDetail) -> str:
+    live = pages_of(request).live
+    now = live.status.now if live.status else time.time()
+    places = [
+        (node, [] if gpus == "-" else [int(gpu) for gpu in gpus.split(",")])
+        for text in (detail.attempts[-1].devices if detail.attempts else [])
+        if (named := _DEVICES.fullmatch(text))
+        for node, gpus in [named.groups()]
+    ]
+    return fill(
+        "job_now",
+        job=detail,
+        spans=spans(detail, now),
+        places=places,
+        over=is_over(detail),
+        prefix=request.scope[PREFIX],
+        now=now,
+    )
+
+
+def _where(request: Request) -> logs.Where:
+    return logs.Where(
+        request.path_params["job"],
+        number(request, "attempt", 10**9),
+        choice(request, "stream", ("output", "error")),
+        request.query_params.get("node", "")[:200],
+    )
+
+
+async def log(request: Request) -> Response:
+    """Lines of what it wrote: the last ones, those before or after a byte, or those with a word."""
+    where, backend = _where(request), pages_of(request).backend
+    link = f"{request.scope[PREFIX]}/jobs/{quote(where.job, safe='')}/log"
+
+    def to(**more: object) -> str:
+        return f"{link}?{urlencode({k: v for k, v in where.query(**more).items() if v != ''})}"
+
+    word = request.query_params.get("find", "")[:200]
+    if word:
+        begin = number(request, "from", _BYTES_MAX)
+        result = await logs.search(backend, where, word, begin)
+        return html(request, fill("log_found", found=result, word=word, to=to))
+    if "before" in request.query_params:
+        text = await logs.before(backend, where, number(request, "before", _BYTES_MAX))
+        way = "before"
+    elif "after" in request.query_params:
+        text = await logs.after(backend, where, number(request, "after", _BYTES_MAX))
+        way = "after"
+    else:
+        text, way = await logs.last(backend, where), "last"
+    return html(request, fill("log", text=text, to=to, way=way))
+
+
+async def log_file(request: Request) -> Response:
+    """All that it wrote, as a file to keep."""
+    where, backend = _where(request), pages_of(request).backend
+    if not re.fullmatch(r"[0-9]{1,12}(_[0-9]{1,12})?", where.job):
+        raise BadInput(f"{where.job[:40]!r} is not the number of a job")
+    pieces = backend.text(f"/v1/jobs/{where.job}/logs", **where.query())
+    headers = {"Content-Disposition": f'attachment; filename="job-{where.job}-{where.stream}.txt"'}
+    return StreamingResponse(pieces, 200, headers, media_type="application/octet-stream")

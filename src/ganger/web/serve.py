@@ -1,0 +1,217 @@
+"""The process of the pages: `python -m ganger.web SETTINGS`. It listens on loopback at a port of
+the kernel's choice, and on a socket where its own user asks for links."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import IO, Final
+from urllib.parse import urlsplit
+
+import msgspec
+import uvicorn
+
+from ganger.client.places import open_private
+from ganger.core.errors import BadInput, GangerError
+from ganger.web.app import application
+from ganger.web.backend import Backend
+from ganger.web.door import Address, Door
+from ganger.web.links import SOCKET, Asked, Settings, Told, folder_of
+from ganger.web.live import Live
+from ganger.web.pages.frame import Pages
+from ganger.web.sessions import Sessions
+
+CONNECTIONS_MAX: Final = 512
+UNUSED_SECONDS: Final = 24 * 3600.0
+"""Pages that nobody looked at for so long end."""
+ALONE_SECONDS: Final = 600.0
+"""So do those without a daemon and without anybody who looks, sooner."""
+_ASKED_BYTES: Final = 4096
+_NICENESS: Final = 5
+_PREFIX_MAX: Final = 200
+
+
+def address_of(settings: Settings, name: str) -> Address:
+    """Under which names the pages answer. Raises BadInput."""
+    prefix = settings.prefix.rstrip("/")
+    parts = prefix.split("/")[1:]
+    plain = all(word and word.replace("-", "").replace("_", "").isalnum() for word in parts)
+    if prefix and not (prefix.startswith("/") and prefix.isascii() and plain):
+        raise BadInput(f"{prefix[:80]!r} is not a path", where="--web-prefix", mend="/ganger")
+    if len(prefix) > _PREFIX_MAX:
+        raise BadInput("it is too long", where="--web-prefix")
+    hosts, secure = set(), set()
+    for text in settings.hosts:
+        split = urlsplit(text if "//" in text else f"//{text}")
+        host = split.hostname or ""
+        if split.scheme not in ("", "http", "https") or not host or split.path not in ("", "/"):
+            raise BadInput(
+                f"{text[:80]!r} is not the name of a host",
+                where="--web-host",
+                mend="write like gpu.example.org or https://gpu.example.org",
+            )
+        host = f"[{host}]" if ":" in host else host
+        hosts.add(host)
+        if split.scheme == "https":
+            secure.add(host)
+    return Address(name, frozenset(hosts), frozenset(secure), prefix)
+
+
+def own_name(folder: Path) -> str:
+    """The home's own host name, made once. Other pages of this machine are another site."""
+    path = folder / "name"
+    with contextlib.suppress(OSError):
+        if (text := path.read_text().strip()).isalnum() and len(text) == 16:
+            return f"ganger-{text}.localhost"
+    text = os.urandom(8).hex()
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(text)
+    return f"ganger-{text}.localhost"
+
+
+def _locked(folder: Path) -> IO[bytes]:
+    """A file that is this process's until it ends. Raises BadInput if another one has it."""
+    file = open_private(folder / "lock")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise BadInput("the pages of this home are served already", where=str(folder)) from None
+    return file
+
+
+class Server:
+    """The pages of one home, until they are ended."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        root = Path(settings.home)
+        self._folder = folder_of(root)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder.chmod(0o700)
+        self._lock = _locked(self._folder)
+        address = address_of(settings, own_name(self._folder))
+        try:
+            self._socket = socket.create_server(("127.0.0.1", settings.port), backlog=256)
+        except OSError as error:
+            raise BadInput(
+                f"127.0.0.1:{settings.port}: {error.strerror}",
+                where="--web-port",
+                mend="use another port",
+            ) from None
+        self._port = self._socket.getsockname()[1]
+        backend = Backend(root)
+        self._sessions = Sessions(time.monotonic, time.time)
+        self._live = Live(backend)
+        self._pages = Pages(backend, self._live, self._sessions, address, settings.home)
+        self._uvicorn = uvicorn.Server(
+            uvicorn.Config(
+                Door(application(self._pages), self._sessions, address),
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_level="warning",
+                loop="asyncio",
+                access_log=False,
+                timeout_graceful_shutdown=2,
+                timeout_keep_alive=20,
+                limit_concurrency=CONNECTIONS_MAX,
+                h11_max_incomplete_event_size=16 << 10,
+                server_header=False,
+                log_config=None,
+                proxy_headers=False,
+            )
+        )
+
+    @property
+    def url(self) -> str:
+        """Where the pages are."""
+        address = self._pages.address
+        return f"http://{address.name}:{self._port}{address.prefix}"
+
+    def run(self) -> None:
+        """Serve until SIGTERM, SIGINT, an order, or until nobody has looked for long."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self.stop())
+        asyncio.run(self._main())
+
+    def stop(self) -> None:
+        """End, after what is being answered."""
+        self._live.leaving = True
+        self._uvicorn.should_exit = True
+
+    async def _main(self) -> None:
+        path = self._folder / SOCKET
+        await self._live.look()
+        following = asyncio.create_task(self._live.run())
+        watching = asyncio.create_task(self._watch())
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+        before = os.umask(0o177)
+        descriptor = os.open(self._folder, os.O_PATH | os.O_DIRECTORY)
+        try:  # a socket's path must be short, and this one is whatever the home is called
+            short = f"/proc/self/fd/{descriptor}/{SOCKET}"
+            control = await asyncio.start_unix_server(self._control, short, limit=_ASKED_BYTES)
+        finally:
+            os.umask(before)
+            os.close(descriptor)
+        own = path.stat().st_ino
+        try:
+            await self._uvicorn.serve(sockets=[self._socket])
+        finally:
+            following.cancel()
+            watching.cancel()
+            control.close()
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_ino == own:
+                    path.unlink()
+
+    async def _control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Give a link to a process of the same user, or of root."""
+        try:
+            sock = writer.get_extra_info("socket")
+            peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            if struct.unpack("3i", peer)[1] not in (0, os.geteuid()):
+                return
+            line = await asyncio.wait_for(reader.readline(), 5.0)
+            asked = msgspec.json.decode(line, type=Asked)
+            token = "" if asked.end else self._sessions.link(read_only=asked.read_only)
+            answer = Told(self.url, token, os.getpid(), self._settings)
+            writer.write(msgspec.json.encode(answer) + b"\n")
+            await writer.drain()
+            if asked.end:
+                self.stop()
+        except (OSError, ValueError, msgspec.MsgspecError, TimeoutError):
+            return
+        finally:
+            writer.close()
+
+    async def _watch(self) -> None:
+        """End when nobody has looked for long."""
+        while True:
+            await asyncio.sleep(30.0)
+            live = self._live
+            unused = 0.0 if live.streams else time.monotonic() - live.used
+            if unused > UNUSED_SECONDS or (not live.up and unused > ALONE_SECONDS):
+                self.stop()
+
+
+def main(text: str) -> int:
+    """Serve as the settings (JSON) say; the exit code."""
+    try:
+        settings = msgspec.json.decode(text, type=Settings)
+        with contextlib.suppress(OSError):
+            os.nice(_NICENESS)  # no job and no decision waits for a page
+        Server(settings).run()
+    except GangerError as error:
+        print(f"ganger: {error}", file=sys.stderr)
+        return 2
+    return 0

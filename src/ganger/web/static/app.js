@@ -1,0 +1,204 @@
+// Times in the viewer's zone, live parts of pages, ticks that survive them, light and dark.
+"use strict";
+(() => {
+  const { prefix, version } = document.body.dataset;
+  const moment = new Intl.DateTimeFormat(undefined, {
+    day: "numeric", month: "short", hour: "2-digit", minute: "2-digit",
+  });
+  const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "long" });
+
+  function lasting(seconds) {
+    const s = Math.max(0, Math.floor(seconds));
+    if (s < 60) return `${s} s`;
+    if (s < 3600) return `${Math.floor(s / 60)}m ${String(s % 60).padStart(2, "0")}s`;
+    return `${Math.floor(s / 3600)}h ${String(Math.floor((s % 3600) / 60)).padStart(2, "0")}m`;
+  }
+
+  function written(root) {
+    for (const one of root.querySelectorAll("time:not([title])")) {
+      const at = new Date(one.dateTime);
+      one.textContent = moment.format(at);
+      one.title = exact.format(at);
+    }
+    ticking(root);
+  }
+
+  function ticking(root) {
+    for (const one of root.querySelectorAll("[data-since]")) {
+      one.textContent = lasting(Date.now() / 1000 - Number(one.dataset.since));
+    }
+  }
+
+  // ------------------------------------------------------------------ parts that are live
+  const shown = new Map();
+  const asking = new Set();
+
+  async function refresh(part) {
+    if (asking.has(part)) return;
+    asking.add(part);
+    try {
+      const answer = await fetch(part.dataset.get, { headers: { "HX-Request": "true" } });
+      if (answer.status === 401) signedOut();
+      if (!answer.ok) return;
+      const text = await answer.text();
+      if (shown.get(part) === text) return;
+      shown.set(part, text);
+      replace(part, text);
+    } catch { /* the stream says that nobody answers */ } finally {
+      asking.delete(part);
+    }
+  }
+
+  function replace(part, text) {
+    const ticked = new Set([...part.querySelectorAll("input:checked")].map((one) => one.value));
+    const open = [...part.querySelectorAll("details[open]")].map((one) => one.id);
+    const active = document.activeElement;
+    const kept = part.contains(active) ? active.getAttribute("href") || active.value : null;
+    const left = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
+    part.innerHTML = text; // a part of a page of these, in which everything is escaped
+    for (const one of part.querySelectorAll("input[type=checkbox]")) {
+      one.checked = ticked.has(one.value) && !one.classList.contains("all");
+    }
+    for (const id of open) document.getElementById(id)?.setAttribute("open", "");
+    part.querySelectorAll(".scroll").forEach((one, at) => { one.scrollLeft = left[at] || 0; });
+    if (kept) {
+      [...part.querySelectorAll("a, input")]
+        .find((one) => (one.getAttribute("href") || one.value) === kept)?.focus({ preventScroll: true });
+    }
+    htmx.process(part);
+    written(part);
+    count();
+  }
+
+  let due = 0;
+  let timer = 0;
+  function changed() {
+    if (document.visibilityState === "hidden") {
+      due = -1;
+      return;
+    }
+    if (timer) return;
+    timer = setTimeout(() => {
+      timer = 0;
+      due = Date.now() + 900;
+      document.querySelectorAll(".live").forEach(refresh);
+    }, Math.max(0, due - Date.now()));
+  }
+
+  // ------------------------------------------------------------------ the stream
+  const lost = document.getElementById("lost");
+  let tick = Number(document.body.dataset.tick);
+  let heard = Date.now();
+
+  function say(text) {
+    lost.textContent = text;
+    lost.hidden = !text;
+    document.body.classList.toggle("stale", Boolean(text));
+  }
+
+  function signedOut() {
+    say("You are signed out. Run “ganger open” for a new link.");
+  }
+
+  async function told(message) {
+    if (message.kind === "tick") {
+      heard = message.answered * 1000;
+      say(message.up ? "" : `The daemon does not answer. What you see is from ${exact.format(heard)}.`);
+      if (message.up && !document.querySelector(".live") && document.body.dataset.up === "0") location.reload();
+      if (message.tick !== tick) {
+        tick = message.tick;
+        changed();
+      }
+    } else if (message.closed) {
+      const answer = await fetch(`${prefix}/cluster/load`, { headers: { "HX-Request": "true" } }).catch(() => null);
+      if (answer?.status === 401) signedOut();
+      else if (!answer) say(`These pages do not answer. What you see is from ${exact.format(heard)}.`);
+    } else {
+      say(`Not connected. What you see is from ${exact.format(heard)}.`);
+    }
+  }
+
+  if (window.SharedWorker) {
+    const worker = new SharedWorker(`${prefix}/static/worker.js?v=${version}`);
+    worker.port.onmessage = (event) => told(event.data);
+    worker.port.postMessage(`${prefix}/events`);
+    addEventListener("pagehide", () => worker.port.postMessage("bye"));
+    addEventListener("pageshow", (event) => {
+      if (event.persisted) location.reload();
+    });
+  } else { // no stream that tabs can share: ask now and then
+    setInterval(changed, 5000);
+  }
+  document.addEventListener("visibilitychange", () => {
+    if (document.visibilityState === "visible" && due === -1) {
+      due = 0;
+      changed();
+    }
+  });
+  document.body.addEventListener("ganger:done", () => {
+    due = 0;
+    changed();
+  });
+  setInterval(() => ticking(document), 1000);
+  setInterval(() => { // what a job writes is no change of its state
+    const later = document.querySelector("#now.live") && document.querySelector("#log .later");
+    if (later && document.visibilityState === "visible" && document.activeElement !== later) {
+      htmx.trigger(later, "ganger:more");
+    }
+  }, 2000);
+
+  // ------------------------------------------------------------------ ticks and orders
+  const orders = document.getElementById("orders");
+  const chosen = document.getElementById("chosen");
+  const before = chosen?.textContent;
+
+  function count() {
+    if (!chosen) return;
+    const number = document.querySelectorAll("tbody input:checked").length;
+    chosen.textContent = number ? `${number} chosen:` : before;
+    for (const one of orders.querySelectorAll("button")) one.disabled = !number;
+  }
+
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("input.all")) {
+      for (const one of document.querySelectorAll("tbody input[form=orders]")) one.checked = event.target.checked;
+    }
+    if (event.target.matches("input[type=checkbox]")) count();
+  });
+  document.addEventListener("click", (event) => {
+    const asked = event.target.closest("[data-ask]");
+    if (asked && !confirm(asked.dataset.ask)) event.preventDefault();
+    if (event.target.closest(".toast .close")) event.target.closest(".toast").remove();
+  });
+  document.body.addEventListener("htmx:beforeSwap", (event) => {
+    if (event.detail.xhr.status === 401) signedOut();
+    if (event.detail.xhr.status < 400) return;
+    event.detail.shouldSwap = true; // errors are one sentence, and stand where the answer would
+    event.detail.isError = false;
+  });
+  document.body.addEventListener("htmx:afterSwap", (event) => {
+    written(event.detail.elt);
+    const toast = document.querySelector("#toast .toast:not(.failed)");
+    if (event.detail.target.id === "toast" && toast) {
+      for (const one of document.querySelectorAll("input[type=checkbox]:checked")) one.checked = false;
+      count();
+      setTimeout(() => toast.remove(), 15000);
+    }
+  });
+  document.body.addEventListener("htmx:sendError", (event) => {
+    if (event.detail.target?.id === "toast") say("Nobody answers: nothing was done.");
+  });
+
+  // ------------------------------------------------------------------ light and dark
+  document.getElementById("theme")?.addEventListener("click", () => {
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    const now = document.documentElement.dataset.theme || (dark ? "dark" : "light");
+    const next = now === "dark" ? "light" : "dark";
+    document.documentElement.dataset.theme = next;
+    try { localStorage.setItem("ganger-theme", next); } catch { /* it lasts as long as the page */ }
+    document.dispatchEvent(new Event("ganger:theme"));
+  });
+
+  written(document);
+  count();
+})();

@@ -1,0 +1,66 @@
+"""Times, lengths of time and reasons, as the pages write them. What a browser should write in its
+own zone stands in elements that a script finds; without scripts there is UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from markupsafe import Markup
+
+from ganger.client.answers import JobAnswer
+from ganger.core.units import SECOND, format_duration
+
+_REASONS: Final = {
+    "Resources": "too few of the GPUs that it may use are free",
+    "Priority": "the recipe puts other jobs before it",
+    "Dependency": "it waits for other jobs",
+    "BeginTime": "it may not start before the time that was asked for",
+    "JobHeldUser": "it is held until somebody releases it",
+    "AssocGrpGRES": "its tenant has as many GPUs as its limit allows",
+    "JobArrayTaskLimit": "its array has as many tasks in the queue as it may",
+    "Paused": "the recipe for trials has set it aside with its work",
+    "DependencyNeverSatisfied": "a job that it waited for ended otherwise",
+}
+LATEST: Final = 253_402_300_799.0
+"""The last second that a calendar of four digits has."""
+
+
+def when(unix_seconds: float | None) -> Markup:
+    """A moment; a dash where there is none."""
+    if unix_seconds is None or not 0 <= unix_seconds <= LATEST:
+        return Markup("–")
+    at = datetime.fromtimestamp(unix_seconds, UTC)
+    return Markup('<time datetime="{}">{}</time>').format(
+        at.isoformat(timespec="seconds"), at.strftime("%d %b %H:%M UTC")
+    )
+
+
+def lasting(seconds: float | None) -> str:
+    """A length of time, `3h 20m`; a dash where there is none."""
+    return "–" if seconds is None else format_duration(round(seconds * SECOND))
+
+
+def since(unix_seconds: float | None) -> Markup:
+    """A length of time that goes on, as the browser's clock has it."""
+    if unix_seconds is None:
+        return Markup("–")
+    return Markup('<span data-since="{:.0f}">{}</span>').format(unix_seconds, "…")
+
+
+def reason(job: JobAnswer) -> str:
+    """Why a job waits or how it ended, as a sentence without its end."""
+    if job.state == "PENDING" or job.reason in _REASONS:
+        return _REASONS.get(job.reason, job.reason)
+    if job.state in ("RUNNING", "CONFIGURING", "COMPLETING"):
+        return f"on {', '.join(job.nodes[:4])}{_more(len(job.nodes) - 4)}" if job.nodes else ""
+    return job.reason
+
+
+def _more(count: int) -> str:
+    return f" and {count} more" if count > 0 else ""
+
+
+def counted(count: float, thing: str) -> str:
+    """`1 GPU`, `3 GPUs`."""
+    return f"{count:,g} {thing}{'' if count == 1 else 's'}"

@@ -1,0 +1,248 @@
+"""Attacks on the pages: other sites, other names, links that were used, words that are scripts."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganger.web.links import folder_of
+from ganger.web.sessions import LINK_SECONDS, Sessions, is_own, masked
+from web.rig import Pages, Standin, raw, served
+
+EVIL = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
+    daemon = Standin(tmp_path_factory.mktemp("web") / "home", jobs=9)
+    with served(daemon.home, hosts=["https://gpu.example.org"], prefix="/ganger") as made:
+        yield made
+    daemon.end()
+
+
+@pytest.fixture(scope="module")
+def cookie(pages: Pages) -> dict[str, str]:
+    return pages.cookie()
+
+
+def priority(pages: Pages) -> int:
+    """That of job 9, as a page shows it."""
+    from ganger.client.connection import Client
+
+    with Client(pages.home) as client:
+        found: int = client.call("GET", "/v1/jobs/9")[0]["priority"]
+    return found
+
+
+def order(pages: Pages, csrf: str, cookie: dict[str, str], value: int, **headers: str) -> int:
+    form = {"csrf": csrf, "verb": "priority", "job": "9", "priority": str(value)}
+    named = {name.replace("_", "-"): text for name, text in headers.items()}
+    return pages.ask("POST", "/queue/orders", {**cookie, **named}, form).status
+
+
+def test_a_link_is_valid_once(pages: Pages) -> None:
+    token = pages.link()
+    assert pages.enter(token).status == 204
+    assert pages.enter(token).status == 403
+    for wrong in ("", "x", token[:-1], "A" * 43):
+        assert pages.enter(wrong).status == 403, wrong
+
+
+def test_a_link_is_valid_for_a_minute() -> None:
+    now = [0.0]
+    sessions = Sessions(lambda: now[0], lambda: 0.0)
+    early, late = sessions.link(), sessions.link()
+    now[0] = LINK_SECONDS - 0.001
+    assert sessions.redeem(early, "a browser") is not None
+    now[0] = LINK_SECONDS
+    assert sessions.redeem(late, "a browser") is None
+
+
+def test_no_page_and_no_stream_without_a_session(pages: Pages) -> None:
+    for path in ("/", "/queue", "/jobs/1", "/nodes", "/sessions", "/events", "/cluster/map"):
+        for sent in ({}, {"Cookie": "ganger=x"}, {"Cookie": f"{'x=' * 9000}"}):
+            answer = pages.ask("GET", path, {**sent, "Accept": "*/*"})
+            assert answer.status in (401, 431, 400), path
+            assert "resnet50" not in answer.text
+    assert pages.ask("GET", "/").status == 401
+    assert pages.ask("POST", "/queue/orders", form={"verb": "cancel", "job": "1"}).status == 401
+
+
+def test_a_post_of_another_site_changes_nothing(pages: Pages, cookie: dict[str, str]) -> None:
+    csrf = pages.csrf(cookie)
+    other = {"Origin": "https://evil.example"}
+    assert order(pages, csrf, cookie, 5, **other) == 403
+    assert order(pages, csrf, cookie, 5, Origin="null") == 403
+    assert order(pages, csrf, cookie, 5, Origin="http://evil.localhost:1") == 403
+    assert order(pages, csrf, cookie, 5, Sec_Fetch_Site="cross-site") == 403
+    assert order(pages, csrf, cookie, 5, Sec_Fetch_Site="same-site") == 403
+    for wrong in ("", "x", csrf[:-4], csrf[::-1], pages.csrf(pages.cookie())):
+        assert order(pages, wrong, cookie, 5) == 403, wrong
+    for kind in ("text/plain", "application/json", "multipart/form-data; boundary=x"):
+        assert order(pages, csrf, cookie, 5, Content_Type=kind) == 413, kind
+    assert priority(pages) == 0
+    own = {"Origin": f"http://{pages.host}", "Sec_Fetch_Site": "same-origin"}
+    assert order(pages, csrf, cookie, 1, **own) == 303
+    assert priority(pages) == 1
+    assert order(pages, csrf, cookie, 0, **own) == 303
+
+
+def test_the_token_of_forms_is_written_differently_each_time(
+    pages: Pages, cookie: dict[str, str]
+) -> None:
+    written = {pages.csrf(cookie) for _ in range(5)}
+    assert len(written) == 5
+    sessions = Sessions(lambda: 0.0, lambda: 0.0)
+    found = [sessions.of(sessions.redeem(sessions.link(), "") or "") for _ in range(2)]
+    one, two = found
+    assert one is not None
+    assert two is not None
+    assert is_own(one, masked(one))
+    assert not is_own(two, masked(one))
+    assert not is_own(one, "é" * 88)
+
+
+def test_a_get_changes_nothing(pages: Pages, cookie: dict[str, str]) -> None:
+    csrf = pages.csrf(cookie)
+    query = f"?csrf={csrf}&verb=priority&job=9&priority=7"
+    for path in ("/queue/orders", "/nodes/orders", "/sessions/end"):
+        assert pages.ask("GET", path + query, cookie).status == 405
+    for method in ("PUT", "PATCH", "DELETE", "OPTIONS"):
+        assert pages.ask(method, "/queue/orders", cookie).status == 405
+    assert priority(pages) == 0
+
+
+def test_a_foreign_host_gets_nothing(pages: Pages, cookie: dict[str, str]) -> None:
+    foreign = ("evil.example", "evil.localhost", f"x{pages.host}", "127.0.0.1.evil.example", "[::1",
+               "gpu.example.org.evil.example", "0.0.0.0", "ganger.localhost")  # fmt: skip
+    for host in foreign:
+        answer = pages.ask("GET", "/queue", cookie, host=host)
+        assert (answer.status, "resnet50" in answer.text) == (421, False), host
+    port = pages.port
+    for host in (pages.host, f"127.0.0.1:{port}", "localhost:1", "[::1]:9", "GPU.example.org"):
+        assert pages.ask("GET", "/queue", cookie, host=host).status == 200, host
+    line = f"Cookie: {cookie['Cookie']}\r\n"
+    two = f"GET /queue HTTP/1.1\r\nHost: {pages.host}\r\nHost: evil.example\r\n{line}\r\n"
+    none = f"GET /queue HTTP/1.0\r\n{line}\r\n"
+    for request in (two, none):
+        assert raw(port, request.encode()).split()[1] in (b"400", b"421")
+
+
+def test_no_page_is_framed_or_loads_anything_from_elsewhere(
+    pages: Pages, cookie: dict[str, str]
+) -> None:
+    paths = (
+        "/",
+        "/queue",
+        "/jobs/1",
+        "/nodes",
+        "/sessions",
+        "/enter",
+        "/nowhere",
+        "/static/app.js",
+    )
+    for path in (*paths, "/static/app.js"):
+        answer = pages.ask("GET", path, cookie)
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert "*" not in policy
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "same-origin"
+        if path != "/static/app.js":
+            assert re.findall(r"<style|style=|\son\w+=|javascript:|https?://", answer.text) == []
+            assert answer.headers["cache-control"] == "no-store"
+
+
+def test_the_cookie_is_kept_from_scripts_and_other_sites(pages: Pages) -> None:
+    told = pages.enter(pages.link()).headers["set-cookie"]
+    assert "HttpOnly" in told
+    assert "SameSite=Strict" in told
+    assert "Path=/ganger/" in told
+    assert "Domain" not in told
+    assert "Secure" not in told
+    answer = pages.ask("POST", "/enter", form={"token": pages.link()}, host="gpu.example.org")
+    assert "Secure" in answer.headers["set-cookie"]
+
+
+def test_every_home_has_a_name_of_its_own(pages: Pages, tmp_path: Path) -> None:
+    """Cookies ignore ports: under 127.0.0.1 every local service would be sent them."""
+    with served(tmp_path) as other:
+        assert pages.host.partition(":")[0] != other.host.partition(":")[0]
+        cookie = pages.cookie()
+        assert cookie["Cookie"].partition("=")[0] != other.cookie()["Cookie"].partition("=")[0]
+        assert other.ask("GET", "/sessions", cookie).status == 401
+        assert pages.ask("GET", "/", host=other.host).status == 421
+
+
+def test_a_link_that_only_shows_changes_nothing_and_shows_no_commands(pages: Pages) -> None:
+    cookie = pages.cookie(read_only=True)
+    assert "resnet50" in pages.ask("GET", "/queue", cookie).text
+    assert pages.ask("GET", "/cluster/map", cookie).status == 200
+    for path in ("/jobs/1", "/jobs/1/now", "/jobs/1/log", "/jobs/1/log/file", "/sessions"):
+        assert pages.ask("GET", path, cookie).status == 403, path
+    assert order(pages, pages.csrf(cookie, "/nodes"), cookie, 5) == 403
+    assert priority(pages) == 0
+
+
+def test_signing_out_ends_the_session(pages: Pages) -> None:
+    cookie = pages.cookie()
+    csrf = pages.csrf(cookie)
+    assert pages.ask("POST", "/sessions/end", cookie, {"csrf": csrf, "name": ""}).status == 303
+    assert pages.ask("GET", "/queue", cookie).status == 401
+
+
+def test_names_that_are_scripts_stay_words(pages: Pages, cookie: dict[str, str]) -> None:
+    from ganger.client.connection import Client
+
+    body = {"command": ["echo", EVIL], "name": EVIL, "tenant": EVIL, "cwd": f"/{EVIL}", "gpus": 1}
+    with Client(pages.home) as client:
+        job = client.call("POST", "/v1/jobs", body=body)["job"]
+    for path in ("/", "/?by=tenant", "/queue?find=script", f"/jobs/{job}", f"/jobs/{job}/why",
+                 f"/queue?find={EVIL.replace(' ', '%20')}", f"/nodes?find={EVIL.replace(' ', '+')}",
+                 f"/jobs/{job}/log?find=%3Cscript%3E", "/jobs/%3Cscript%3E", "/?by=%3Cscript%3E",
+                 "/queue?sort=%3Cscript%3E", f"/jobs/{job}/log?node=%3Cimg%3E"):  # fmt: skip
+        text = pages.ask("GET", path, cookie).text
+        assert "<script>alert" not in text, path
+        assert "<img" not in text, path
+        assert text.count("<script") == text.count("<script src="), path
+
+
+def test_a_path_names_a_job_and_nothing_else_of_the_api(
+    pages: Pages, cookie: dict[str, str]
+) -> None:
+    for path in ("/jobs/1%2Fcancel", "/jobs/..%2Fstatus", "/jobs/1%3Fexpect=1",
+                 "/jobs/1%23", "/static/..%2Fapp.py", "/static/../app.py",
+                 "/static/vendor/../../app.py"):  # fmt: skip
+        assert pages.ask("GET", path, cookie).status in (400, 404), path
+    csrf = pages.csrf(cookie)
+    for job in ("1/cancel", "1?x", "../status", "1,2", "9 ", "٣"):
+        form = {"csrf": csrf, "verb": "hold", "job": job}
+        assert pages.ask("POST", "/queue/orders", cookie, form).status == 400, job
+
+
+def test_large_and_slow_requests_take_no_memory(pages: Pages, cookie: dict[str, str]) -> None:
+    form = [("csrf", pages.csrf(cookie)), ("verb", "hold"), ("job", "1" * 70_000)]
+    assert pages.ask("POST", "/queue/orders", cookie, form).status == 413
+    many = [("csrf", pages.csrf(cookie)), *[("j", "1")] * 2000]
+    assert pages.ask("POST", "/queue/orders", cookie, many).status == 413
+    with pytest.raises((http.client.HTTPException, ConnectionError, AssertionError)):
+        assert pages.ask("GET", "/queue", {"X": "x" * 100_000}).status < 400
+    assert pages.ask("GET", "/queue", cookie).status == 200
+
+
+def test_nobody_else_asks_for_a_link(pages: Pages) -> None:
+    folder = folder_of(pages.home)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for name in ("links.sock", "name", "lock"):
+        found = (folder / name).stat()
+        assert stat.S_IMODE(found.st_mode) & 0o077 == 0, name
+        assert found.st_uid == os.geteuid()

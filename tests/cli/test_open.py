@@ -1,0 +1,66 @@
+"""`ganger open`: the link, the process behind it, and its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ganger.web.links import asked_at
+from web.rig import Standin
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standin]:
+    made = Standin(tmp_path_factory.mktemp("open") / "home")
+    yield made
+    if pages := asked_at(made.home):
+        os.kill(pages.pid, signal.SIGTERM)
+    made.end()
+
+
+def ganger(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "ganger.cli", "open", *words],
+        env={**os.environ, "GANGER_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_without_a_daemon_it_says_so(tmp_path: Path) -> None:
+    done = ganger(tmp_path / "home", "--no-browser")
+    assert done.returncode == 2
+    assert "no daemon runs" in done.stderr
+    assert ganger(tmp_path / "home", "--end").stdout == "no pages are served here\n"
+
+
+def test_each_link_is_another_one_to_the_same_pages(daemon: Standin) -> None:
+    one = json.loads(ganger(daemon.home, "--no-browser", "--json").stdout)
+    two = json.loads(ganger(daemon.home, "--no-browser", "--json").stdout)
+    assert one["pid"] == two["pid"]
+    assert one["url"] == two["url"]
+    assert one["link"] != two["link"]
+    assert one["link"].startswith(f"{one['url']}/enter#token=")
+    other = ganger(daemon.home, "--no-browser", "--web-prefix", "/x")
+    assert other.returncode == 2
+    assert "served already" in other.stderr
+    assert ganger(daemon.home, "--end").stdout == "ended\n"
+
+
+def test_a_prefix_and_a_name_stand_in_the_link(daemon: Standin) -> None:
+    words = ("--no-browser", "--web-host", "https://gpu.example.org", "--web-prefix", "/ganger/")
+    done = ganger(daemon.home, *words)
+    assert done.stdout.startswith("https://gpu.example.org/ganger/enter#token="), done.stderr
+    assert ganger(daemon.home, "--end").stdout == "ended\n"
+    wrong = ganger(daemon.home, "--no-browser", "--web-prefix", "x y")
+    assert wrong.returncode == 2
+    assert wrong.stderr == "ganger: --web-prefix: 'x y' is not a path (/ganger)\n"

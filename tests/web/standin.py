@@ -1,0 +1,78 @@
+"""A daemon over a fake engine as a process of its own: clusters of any size, and jobs without
+processes. `python -m web.standin HOME NODES GPUS JOBS`; it steps when somebody asks."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+
+from ganger.core.spec import ClusterSpec, NodeSpec
+from ganger.core.state.jobs import Phase
+from ganger.core.units import HOUR, SECOND
+from ganger.engines.testing.fake import Script
+from ganger.service.durable.recovery import header_of
+from ganger.service.home import Home
+from ganger.service.http.app_context import AppContext
+from ganger.service.http.server import Server, unix_socket
+from service.desk import Desk, Scripted
+
+SIZES = (1, 2, 4, 8, 1, 2, 8, 16)
+NAMES = ("resnet50", "bert-large", "llama-sft", "eval", "vit-h", "sweep", "whisper", "dlrm")
+
+
+def cluster(nodes: int, gpus: int) -> ClusterSpec:
+    """Nodes of two types."""
+    kinds = ("A100", "V100") if nodes > 1 else ("A100", "A100")
+    return ClusterSpec(
+        tuple(
+            NodeSpec(gpus=gpus, gpu_type=kinds[at * 2 // nodes], cpus=64000, memory=1 << 19,
+                     name=f"gpu-{at:03d}")
+            for at in range(nodes)
+        )
+    ).check()  # fmt: skip
+
+
+class Now(Scripted):
+    """Begins at the time of the wall clock, so that pages show days of this year."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda job, attempt: Script(runs=10_000 * HOUR))
+        self.now = round(time.time() * SECOND)
+
+
+def main(home: str, nodes: int, gpus: int, jobs: int) -> None:
+    """Serve until SIGTERM."""
+    root = Home(Path(home))
+    root.take()
+    engine = Now()
+    desk = Desk(root.root, header_of(cluster(nodes, gpus), "fifo", 0, "history"), engine=engine)
+    for at in range(jobs):
+        desk.submit(
+            gpus=min(SIZES[at % len(SIZES)], nodes * gpus),
+            workers=max(1, SIZES[at % len(SIZES)] // gpus),
+            name=f"{NAMES[at % len(NAMES)]}-{at // len(NAMES)}",
+            tenant=("vision", "speech", "nlp", "ann")[at * 7 % 4],
+            time_limit="2h",
+        )
+    while (desk.daemon.kernel.jobs.phase == Phase.STARTING).any():
+        desk.daemon.once()
+    over = threading.Event()
+
+    def steps() -> None:
+        while not over.is_set():
+            engine.now = max(engine.now, round(time.time() * SECOND))
+            if desk.daemon._inbox:
+                desk.daemon.once()
+            time.sleep(0.005)
+
+    stepping = threading.Thread(target=steps)
+    stepping.start()
+    Server(AppContext(desk.daemon, root.root), [unix_socket(root, False)]).run()
+    over.set()
+    stepping.join()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:5]))

@@ -1,0 +1,318 @@
+"""The pages in a real browser: figures are the API's, changes arrive, nothing is fetched from
+elsewhere, and no script complains."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from service.machines import Machine
+from web.rig import Pages, Standin, served
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext, Page
+
+CHROMIUM = shutil.which("chromium") or ""
+
+
+def _missing() -> str:
+    if CHROMIUM:
+        return ""
+    absent = "NO CHROMIUM HERE: THE PAGES ARE NOT TESTED IN A BROWSER (apt-get install chromium)"
+    if os.environ.get("GANGER_REQUIRE_BROWSER"):
+        pytest.fail(absent)
+    return absent
+
+
+pytestmark = pytest.mark.skipif(bool(_missing()), reason=_missing())
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standin]:
+    made = Standin(tmp_path_factory.mktemp("web") / "home", jobs=9)
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def pages(daemon: Standin) -> Iterator[Pages]:
+    with served(daemon.home) as made:
+        yield made
+
+
+class Visitor:
+    """A browser without anything from before, that came by a link. What its pages complain of, and
+    which hosts they asked, is kept."""
+
+    def __init__(self, browser: Browser, pages: Pages, **kind: Any) -> None:
+        self.pages, self.complaints, self.hosts = pages, list[str](), set[str]()
+        self.context: BrowserContext = browser.new_context(**kind)
+        self.context.on("request", lambda asked: self.hosts.add(urlsplit(asked.url).netloc))
+        self.page = self.tab()
+        self.page.goto(f"{pages.url}/enter#token={pages.link()}")
+        self.page.wait_for_url(f"{pages.url}/")
+
+    def tab(self) -> Page:
+        """Another tab."""
+        page = self.context.new_page()
+        page.set_default_timeout(20_000)
+        page.on("console", lambda said: self._hear(said.type, said.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        return page
+
+    def _hear(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            self.complaints.append(text)
+
+    def go(self, path: str) -> Page:
+        """The first tab, at a path."""
+        self.page.goto(self.pages.url + path)
+        return self.page
+
+
+@contextlib.contextmanager
+def visiting(browser: Browser, pages: Pages, **kind: Any) -> Iterator[Visitor]:
+    """A visitor; in the end nothing was complained of, and nobody else was asked for anything."""
+    visitor = Visitor(browser, pages, **kind)
+    try:
+        yield visitor
+        assert visitor.complaints == []
+        assert visitor.hosts == {pages.host}
+    finally:
+        visitor.context.close()
+
+
+def facts(page: Page) -> dict[str, str]:
+    """The figures at the top of a page, by what they count."""
+    script = "all => all.map(one => [...one.children].map(part => part.innerText))"
+    pairs = page.locator(".facts div:has(dt)").evaluate_all(script)
+    return {name: figure for figure, name in pairs}
+
+
+def until(page: Page, script: str) -> None:
+    """Wait for something to be so in a page (whose policy lets nobody evaluate text there)."""
+    end = time.monotonic() + 20.0
+    while not page.evaluate(script):
+        assert time.monotonic() < end, script
+        page.wait_for_timeout(50)
+
+
+def test_the_cluster_shows_what_the_api_says(
+    browser: Browser, pages: Pages, daemon: Standin
+) -> None:
+    status = daemon.client.call("GET", "/v1/status")
+    gpu_map = daemon.client.call("GET", "/v1/map")
+    with visiting(browser, pages) as visitor:
+        page = visitor.page
+        figures = facts(page)
+        assert figures["GPUs held"] == f"{status['gpus'] - status['gpus_free']} of {status['gpus']}"
+        assert figures["free"] == str(status["gpus_free"])
+        assert figures["waiting"] == str(status["jobs"]["pending"])
+        assert page.locator(".map rect").count() == status["gpus"]
+        drawn = page.locator("[data-job]").evaluate_all("all => all.map(one => one.dataset.job)")
+        held = Counter(
+            str(job) for node in gpu_map["nodes"] for job, gpus, _ in node["held"] for _ in gpus
+        )
+        assert Counter(drawn) == held
+        page.get_by_text("As a table").first.click()
+        assert page.locator("#holders tbody tr").count() == len(held)
+        for way in ("tenant", "use"):
+            page.get_by_role("link", name=way, exact=True).click()
+            assert page.locator(".map rect").count() == status["gpus"]
+
+
+def test_orders_are_carried_out_shown_and_taken_back(
+    browser: Browser, pages: Pages, daemon: Standin
+) -> None:
+    def job(number: int) -> Any:
+        return daemon.client.call("GET", f"/v1/jobs/{number}")[0]
+
+    with visiting(browser, pages) as visitor:
+        page = visitor.go("/queue")
+        assert page.locator("#orders button").first.is_disabled()
+        for number in (8, 9):
+            page.get_by_label(f"Job {number}", exact=True).check()
+        assert page.locator("#chosen").inner_text() == "2 chosen:"
+        page.get_by_role("button", name="Hold").click()
+        page.get_by_text("Held 2 jobs.").wait_for()
+        assert [job(number)["reason"] for number in (8, 9)] == ["JobHeldUser"] * 2
+        until(page, "document.body.innerText.split('held until somebody releases').length === 3")
+        page.get_by_role("button", name="Undo").click()
+        page.get_by_text("Released 2 jobs.").wait_for()
+        assert job(9)["reason"] != "JobHeldUser"
+        page.get_by_label("Job 9", exact=True).check()
+        page.locator("#orders input[name=priority]").fill("7")
+        page.get_by_role("button", name="Set").click()
+        page.get_by_text("The priority of job 9 is 7.").wait_for()
+        assert job(9)["priority"] == 7
+        page.get_by_role("button", name="Undo").click()
+        page.get_by_text("The priority of job 9 is 0.").wait_for()
+        page.on("dialog", lambda asked: asked.dismiss())
+        page.get_by_label("Job 9", exact=True).check()
+        page.get_by_role("button", name="Cancel").click()
+        assert job(9)["state"] == "PENDING"
+        page.locator("#orders input[name=priority]").fill("99999999999")
+        page.get_by_role("button", name="Set").click()
+        page.locator(".toast.failed, :invalid").first.wait_for()
+        assert job(9)["priority"] == 0
+
+
+def test_nodes_are_drained_and_found(browser: Browser, pages: Pages, daemon: Standin) -> None:
+    with visiting(browser, pages) as visitor:
+        page = visitor.go("/nodes?find=GPU-0")
+        page.get_by_label("gpu-000").check()
+        page.get_by_role("button", name="Drain").click()
+        page.get_by_text("Nothing new starts on gpu-000.").wait_for()
+        page.locator(".state.drained").wait_for()
+        assert daemon.client.call("GET", "/v1/nodes")[0]["state"] == "drained"
+        page.get_by_role("button", name="Undo").click()
+        page.locator(".state.up").wait_for()
+        page.get_by_role("searchbox").fill("nowhere")
+        page.get_by_role("button", name="Show").click()
+        page.get_by_text("No node is like that.").wait_for()
+
+
+def test_twelve_tabs_share_one_stream_and_a_change_is_seen_within_a_second(
+    browser: Browser, pages: Pages, daemon: Standin
+) -> None:
+    """Over HTTP/1.1 a browser has six connections to a host."""
+    with visiting(browser, pages) as visitor:
+        tabs = [visitor.page, *(visitor.tab() for _ in range(11))]
+        for tab in tabs:
+            tab.goto(f"{pages.url}/queue")
+        last = tabs[-1]
+        last.bring_to_front()
+        last.locator("#rows tbody tr").nth(8).wait_for()
+        streams = sum(1 for line in _connections(pages) if line)
+        assert streams <= 7
+        begin = time.monotonic()
+        daemon.client.call("POST", "/v1/jobs/9/hold")
+        last.get_by_text("it is held until somebody releases it").wait_for()
+        assert time.monotonic() - begin < 2.5  # a second where the machine has nothing else to do
+        daemon.client.call("POST", "/v1/jobs/9/release")
+
+
+def _connections(pages: Pages) -> list[str]:
+    """Connections to the pages that are open now."""
+    port = f":{pages.port:04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [row[2] for row in rows if row[1].endswith(port) and row[3] == "01"]
+
+
+def test_a_used_link_says_so_and_a_session_ends(browser: Browser, pages: Pages) -> None:
+    with visiting(browser, pages) as visitor:
+        page = visitor.go("/sessions")
+        assert page.get_by_text("this one").count() == 1
+        assert page.evaluate("document.cookie") == ""
+        page.locator("tr", has_text="this one").get_by_role("button", name="Sign out").click()
+        page.get_by_text("Come in with a link").wait_for()
+        token = pages.link()
+        assert pages.enter(token).status == 204
+        page.goto(f"{pages.url}/enter#token={token}")
+        page.get_by_text("used already").wait_for()
+        assert "token" not in page.url
+        assert any("403" in line for line in visitor.complaints)
+        visitor.complaints.clear()  # a browser writes what was refused into its console
+
+
+def test_a_page_of_another_site_leads_to_the_page_and_cannot_frame_it(
+    browser: Browser, pages: Pages, tmp_path: Path
+) -> None:
+    with visiting(browser, pages) as visitor:
+        page = visitor.tab()
+        page.route("http://evil.example/**", lambda route: route.fulfill(
+            content_type="text/html",
+            body=f'<a id="to" href="{pages.url}/queue">x</a>'
+            f'<iframe src="{pages.url}/queue"></iframe>'
+            f'<form id="post" method="post" action="{pages.url}/queue/orders">'
+            '<input name="verb" value="cancel"><input name="job" value="9"></form>',
+        ))  # fmt: skip
+        page.goto("http://evil.example/")
+        page.wait_for_timeout(300)
+        framed = [frame for frame in page.frames if frame != page.main_frame]
+        assert all("resnet50" not in frame.content() for frame in framed)
+        page.locator("#to").click()
+        page.locator("#rows tbody tr").first.wait_for()  # the cookie comes with the second request
+        page.goto("http://evil.example/")
+        with page.expect_navigation() as sent:
+            page.evaluate("document.getElementById('post').submit()")
+        assert sent.value is not None
+        assert sent.value.status in (401, 403)
+        visitor.complaints.clear()
+        visitor.hosts.discard("evil.example")
+
+
+def test_a_phone_shows_pages_without_scrolling_sideways(browser: Browser, pages: Pages) -> None:
+    size = {"width": 390, "height": 844}
+    with visiting(browser, pages, viewport=size, color_scheme="dark") as visitor:
+        for path in ("/", "/queue", "/jobs/1", "/nodes", "/sessions"):
+            page = visitor.go(path)
+            page.wait_for_timeout(100)
+            wide = page.evaluate("document.documentElement.scrollWidth")
+            assert wide <= 390, path
+            assert page.locator("h1").count() == 1, path
+        dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        page.get_by_label("Switch between light and dark").click()
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") != dark
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    """A daemon that runs real jobs."""
+    made = Machine(tmp_path_factory.mktemp("web") / "home", gpus="2")
+    made.up()
+    yield made
+    made.end()
+
+
+def test_a_job_from_its_begin_to_its_end_over_a_killed_daemon(
+    browser: Browser, machine: Machine
+) -> None:
+    code = "import time\nfor i in range(9000): print('line', i, 'Epoch' if i == 4321 else '')\n"
+    code += "print('<b>ready</b>', flush=True)\ntime.sleep(60)"
+    body = {"command": [sys.executable, "-c", code], "name": "story", "gpus": 1}
+    job = machine.client.call("POST", "/v1/jobs", body=body)["job"]
+    with served(machine.root) as pages, visiting(browser, pages) as visitor:
+        page = visitor.go(f"/jobs/{job}")
+        page.locator(".state.running").wait_for()
+        page.locator("#log").get_by_text("<b>ready</b>").wait_for()
+        assert "line 8999" in page.locator("#log").inner_text()
+        page.get_by_role("button", name="Earlier").click()
+        until(page, "document.getElementById('log').innerText.includes('line 8500')")
+        page.locator("input[name=find]").fill("epoch")
+        page.get_by_role("button", name="Show", exact=True).click()
+        page.get_by_text("1 line with").wait_for()
+        assert "line 4321 Epoch" in page.locator(".found").inner_text()
+        with page.expect_download() as kept:
+            page.get_by_role("link", name="Save as a file").click()
+        assert "line 4321 Epoch" in Path(kept.value.path()).read_text()
+        machine.kill()
+        page.get_by_text("The daemon does not answer").wait_for()
+        machine.up()
+        page.locator("#lost").wait_for(state="hidden")
+        page.on("dialog", lambda asked: asked.accept())
+        page.get_by_role("button", name="Cancel").click()
+        page.locator(".state.cancelled").wait_for()
+        assert machine.client.call("GET", f"/v1/jobs/{job}")[0]["state"] == "CANCELLED"
+        assert page.locator(".life rect").count() >= 1
+        visitor.complaints[:] = [line for line in visitor.complaints if "503" not in line]

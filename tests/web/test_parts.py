@@ -1,0 +1,218 @@
+"""The parts that pages are made of: the map, a job's life, lines of an output, times."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import msgspec
+import pytest
+
+from ganger.client.answers import (
+    AttemptAnswer,
+    HeldAnswer,
+    HolderAnswer,
+    JobDetail,
+    MapAnswer,
+    NodeMap,
+    OutputPiece,
+)
+from ganger.core.errors import BadInput
+from ganger.web import logs, words
+from ganger.web.links import Settings
+from ganger.web.live import Sample
+from ganger.web.map import COLOURS, draw
+from ganger.web.pages.cluster import thinned
+from ganger.web.serve import address_of
+from ganger.web.timeline import WIDTH, spans
+
+
+def cluster(*nodes: NodeMap, tenants: int = 2) -> MapAnswer:
+    """A map; the jobs are those that hold something."""
+    jobs: dict[int, int] = {}
+    for node in nodes:
+        for hold in node.held:
+            jobs[hold.job] = jobs.get(hold.job, 0) + len(hold.gpus)
+    holders = [
+        HolderAnswer(job=job, label=str(job), name="n", user="u", tenant=f"t{job % tenants}",
+                     state="RUNNING", gpus=gpus)
+        for job, gpus in jobs.items()
+    ]  # fmt: skip
+    return MapAnswer(revision=1, nodes=list(nodes), jobs=holders)
+
+
+def held(job: int, gpus: list[int], share: float = 1.0) -> HeldAnswer:
+    return HeldAnswer(job=job, gpus=gpus, share=share)
+
+
+def node(name: str, gpus: int, *holds: HeldAnswer, state: str = "up", **more: Any) -> NodeMap:
+    return NodeMap(name=name, state=state, gpu_type="V100", gpus=gpus, held=list(holds),
+                   withheld=more.get("withheld", []))  # fmt: skip
+
+
+def test_a_gpu_that_is_shared_is_drawn_in_parts() -> None:
+    shared = (held(1, [0], 0.5), held(2, [0], 0.25))
+    ((_, gpus, svg),) = draw(cluster(node("a", 2, *shared)), "job", (), "").groups
+    assert gpus == 2
+    assert re.findall(r'class="(\S+)" x="(\d+)" y="(\S+)" width="10" height="(\S+)"', svg) == [
+        ("c1", "0", "0", "5"), ("c2", "0", "5", "2.5"), ("free", "12", "0", "10"),
+    ]  # fmt: skip
+
+
+def test_what_nobody_can_use_is_not_drawn_as_free() -> None:
+    drawn = draw(
+        cluster(node("a", 2, state="down"), node("b", 9, held(7, [8]), withheld=[0])),
+        "use", {7}, "/p",
+    )  # fmt: skip
+    ((_, _, svg),) = drawn.groups
+    assert svg.count('class="out"') == 2
+    assert svg.count('class="withheld"') == 1
+    assert svg.count('class="free"') == 7
+    assert 'href="/p/jobs/7"' in svg
+    assert '<rect class="idle" x="0" y="12"' in svg
+
+
+@pytest.mark.parametrize(("tenants", "grey"), [(COLOURS, 0), (COLOURS + 5, 5)])
+def test_tenants_beyond_the_colours_are_grey(tenants: int, grey: int) -> None:
+    nodes = [node(f"n{at}", 8, held(at + 1, [*range(8)])) for at in range(tenants)]
+    drawn = draw(cluster(*nodes, tenants=tenants), "tenant", (), "")
+    colours = [key.colour for key in drawn.legend]
+    assert len(colours) + drawn.left_out == tenants
+    assert drawn.groups[0][2].count('"c11"') == 8 * grey
+
+
+JOB: dict[str, Any] = {
+    "job": 1, "label": "1", "name": "x", "user": "u", "tenant": "t", "state": "RUNNING",
+    "code": "R", "reason": "", "gpus": 1, "gpu_types": [], "priority": 0, "submitted": 100.0,
+    "started": 110.0, "finished": None, "ran": 0.0, "time_limit": None, "nodes": [], "attempt": 2,
+    "preemptions": 1, "command": [], "script": False, "cwd": "", "output": "", "error": "",
+    "cpus": 1.0, "memory": 0, "workers": 1, "least_gpus": 1, "most_gpus": 1, "deadline": None,
+    "estimate": None, "begin": None, "after": [], "on_preempt": "kill", "kind": "train",
+    "attained_gpu_seconds": 0.0, "pending": 0.0, "retries": 0, "progress": {}, "attempts": [],
+}  # fmt: skip
+
+
+def attempt(number: int, started: float, ended: float | None, outcome: str) -> AttemptAnswer:
+    return AttemptAnswer(attempt=number, started=started, ended=ended, outcome=outcome, devices=[])
+
+
+def test_the_life_of_a_job_is_waits_and_attempts() -> None:
+    attempts = [attempt(1, 110.0, 150.0, "Preempted: b"), attempt(2, 160.0, None, "")]
+    parts = spans(
+        msgspec.convert({**JOB, "attempts": attempts}, JobDetail, from_attributes=True), 200.0
+    )
+    assert [(part.kind, part.x, part.width) for part in parts] == [
+        ("waits", 0.0, 100.0), ("preempted", 100.0, 400.0), ("waits", 500.0, 100.0),
+        ("runs", 600.0, 400.0),
+    ]  # fmt: skip
+    never = spans(msgspec.convert(JOB, JobDetail), 100.0)
+    assert never == []
+    waits = spans(msgspec.convert(JOB, JobDetail), 130.0)
+    assert [(part.kind, part.width, part.seconds) for part in waits] == [("waits", WIDTH, 30.0)]
+
+
+class File:
+    """A backend that has one output, which it gives in pieces of `size` bytes."""
+
+    def __init__(self, data: bytes, size: int = 1 << 18) -> None:
+        self.data, self.size = data, size
+
+    async def get(self, path: str, kind: Any, **query: Any) -> OutputPiece:
+        """A piece of it."""
+        if "at" not in query:
+            lines = self.data.splitlines(keepends=True)[-query["lines"] :]
+            at = len(self.data) - sum(map(len, lines))
+        else:
+            at = query["at"]
+        data = self.data[at : at + self.size]
+        return OutputPiece(at=at, end=at + len(data), data=data)
+
+
+WHERE = logs.Where("1", 0, "output", "")
+
+
+async def _both_ways(file: Any) -> tuple[list[str], list[str]]:
+    """All lines, read from the end backwards, and from the begin forwards."""
+    text = await logs.last(file, WHERE)
+    back = text.lines
+    while text.at:
+        text = await logs.before(file, WHERE, text.at)
+        back = text.lines + back
+    text = await logs.after(file, WHERE, 0)
+    on = text.lines
+    while text.end < len(file.data):
+        text = await logs.after(file, WHERE, text.end)
+        on += text.lines
+    return back, on
+
+
+def test_an_output_is_the_same_from_both_ends() -> None:
+    lines = [f"line {at} " + "x" * (at % 97) for at in range(30_000)]
+    back, on = asyncio.run(_both_ways(File("\n".join([*lines, ""]).encode())))
+    assert back == lines
+    assert on == lines
+
+
+def test_a_search_finds_lines_across_pieces_and_says_where() -> None:
+    data = b"".join(
+        b"row %d %s\n" % (at, b"NaN" if at % 1000 == 7 else b"ok") for at in range(5000)
+    )
+    found = asyncio.run(logs.search(File(data, 100), WHERE, "nan", 0))  # type: ignore[arg-type]
+    assert [text for _, text in found.lines] == [
+        f"row {at}007 NaN" if at else "row 7 NaN" for at in range(5)
+    ]
+    assert all(data[at:].startswith(text.encode()) for at, text in found.lines)
+    assert (found.end, found.more) == (len(data), False)
+
+
+def test_a_search_ends_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "SEARCHED", 1000)
+    data = b"nothing\n" * 500 + b"there\n"
+    file: Any = File(data, 400)
+    found = asyncio.run(logs.search(file, WHERE, "there", 0))
+    assert (found.more, found.lines) == (True, [])
+    while found.more:
+        found = asyncio.run(logs.search(file, WHERE, "there", found.end))
+    assert [text for _, text in found.lines] == ["there"]
+
+
+def test_lines_are_shown_without_colours_and_controls() -> None:
+    assert logs.plain(b"\x1b[31mred\x1b[0m") == "red"
+    assert logs.plain(b" 1%\r 50%\r100%\r") == "100%"
+    assert logs.plain(b"a\tb\x07\xff") == "a    b\\x07\ufffd"
+    assert logs.plain(b"x" * 5000).endswith("3000 more")
+
+
+def test_times_and_lengths() -> None:
+    assert 'datetime="1970-01-01T00:00:00+00:00"' in words.when(0.0)
+    for none in (None, -1.0, 1e15):
+        assert words.when(none) == "–"
+    assert words.lasting(None) == "–"
+    assert words.lasting(7265.0) == "2h 01m"
+    assert words.counted(1, "GPU") == "1 GPU"
+    assert words.counted(1200, "GPU") == "1,200 GPUs"
+
+
+def test_the_load_is_thinned_by_means() -> None:
+    samples = [Sample(float(at), at, 8, 2 * at) for at in range(1000)]
+    few = thinned(samples, 100)
+    assert len(few) == 100
+    assert (few[0].at, few[0].held, few[0].waiting) == (9.0, 4, 9)
+    assert thinned(samples[:5], 100) == samples[:5]
+    assert thinned([], 100) == []
+
+
+def test_hosts_and_prefixes_are_names_and_paths() -> None:
+    def made(**stated: Any) -> Any:
+        return address_of(msgspec.convert({"home": "/h", **stated}, Settings), "n.localhost")
+
+    address = made(hosts=["https://GPU.example.org", "box:80"], prefix="/a/b/")
+    assert (address.hosts, address.secure) == ({"gpu.example.org", "box"}, {"gpu.example.org"})
+    assert address.prefix == "/a/b"
+    for wrong in ("a", "/a//b", "/..", "/a b", '/"', "/é", "/" + "a" * 300):
+        with pytest.raises(BadInput):
+            made(prefix=wrong)
+    for wrong in ("", "ftp://x", "http://", "x/y"):
+        with pytest.raises(BadInput):
+            made(hosts=[wrong])
