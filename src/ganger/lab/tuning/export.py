@@ -42,21 +42,21 @@ def write(path: Path, trials: Sequence[Tried], metric: str, *, more_is_better: b
         raise BadInput("unknown format", where=str(path), mend=f"use {', '.join(SUFFIXES)}")
     if path.exists():
         raise BadInput("it is there already", where=str(path), mend="name another file")
-    told = [trial for trial in trials if trial.reports]
-    if not told:
+    reporting = [trial for trial in trials if trial.reports]
+    if not reporting:
         raise BadInput("no trial has reported yet", where=str(path))
     part = path.with_name(f".{path.name}.part")
     try:
         if path.suffix == ".db":
-            _study(part, told, metric, path.stem, more_is_better=more_is_better)
+            _study(part, reporting, metric, path.stem, more_is_better=more_is_better)
         else:
-            _table(part, told, metric, parquet=path.suffix == ".parquet")
+            _table(part, reporting, metric, parquet=path.suffix == ".parquet")
         os.replace(part, path)
     except OSError as error:
         raise BadInput(f"cannot write it: {error.strerror}", where=str(path)) from None
     finally:
         part.unlink(missing_ok=True)
-    return len(told)
+    return len(reporting)
 
 
 def _table(path: Path, trials: Sequence[Tried], metric: str, *, parquet: bool) -> None:
@@ -69,9 +69,9 @@ def _table(path: Path, trials: Sequence[Tried], metric: str, *, parquet: bool) -
     )
     columns = ["configuration", *params, "epoch", "seconds", *metrics]
     rows = [
-        {"configuration": trial.label, **trial.params, "epoch": epoch, "seconds": seconds, **told}
+        {"configuration": trial.label, **trial.params, "epoch": epoch, "seconds": seconds, **values}
         for trial in trials
-        for epoch, (seconds, told) in trial.reports.items()
+        for epoch, (seconds, values) in trial.reports.items()
     ]
     if parquet:
         arrow, files = import_pyarrow()
@@ -105,8 +105,8 @@ def _study(
         for trial in trials:
             values = {
                 int(epoch): value
-                for epoch, (_, told) in trial.reports.items()
-                if (value := told[metric]) is not None
+                for epoch, (_, each) in trial.reports.items()
+                if (value := each[metric]) is not None
             }
             last = list(trial.reports.values())[-1][1][metric]
             whole = trial.ended and last is not None
