@@ -8,8 +8,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from cli.rig import Shell
+from ganger.workloads.curves.reading import read_curves
 
 TRIAL = """
 import sys, time
@@ -64,6 +68,32 @@ def test_a_search_in_words_is_followed_to_its_best(shell: Shell) -> None:
     assert "tuned" not in shell.said("tune", "list")
 
 
+def check_exports(shell: Shell, search: str, children: list[dict[str, Any]]) -> None:
+    """A table that the simulator reads, and a study."""
+    folder = Path(shell.cwd)
+    assert "6 trials of search" in shell.said("tune", "export", search, "curves.csv")
+    table = read_curves(folder / "curves.csv", "")
+    assert len(table) == 6
+    last = [table.curve(row).values["acc"][-1] for row in range(6)]
+    assert last == [each["value"] for each in children]
+    assert [table.curve(row).epochs for row in range(6)] == [[1.0, 2.0, 3.0]] * 6
+    assert (
+        "it is there already" in shell.ganger("tune", "export", search, "curves.csv", code=2).stderr
+    )
+    assert "unknown format" in shell.ganger("tune", "export", search, "curves.xls", code=2).stderr
+    shell.said("tune", "export", search, "curves.parquet")
+    rows = pytest.importorskip("pyarrow.parquet").read_table(folder / "curves.parquet").to_pylist()
+    assert [row["acc"] for row in rows if row["epoch"] == 3.0] == last
+    optuna = pytest.importorskip("optuna")
+    shell.said("tune", "export", search, "study.db")
+    study = optuna.load_study(study_name="study", storage=f"sqlite:///{folder / 'study.db'}")
+    assert (study.direction.name, study.best_value) == ("MAXIMIZE", max(last))
+    assert {name: f"{value:g}" for name, value in study.best_params.items()} == {
+        name: f"{float(value):g}"
+        for name, value in children[last.index(max(last))]["params"].items()
+    }
+
+
 def test_a_searcher_that_learns_goes_on_from_an_earlier_search(shell: Shell) -> None:
     words = ["--space", "rate=0.1..0.9,bs=16|32", "--metric", "acc", "--max", "--parallel", "2"]
     words += ["--epochs", "3", "--recipe", "tune.random", "--searcher", "kde", "--trials", "6"]
@@ -72,11 +102,13 @@ def test_a_searcher_that_learns_goes_on_from_an_earlier_search(shell: Shell) -> 
     found = re.match(r"search (\d+): trials that kde proposes, of tune\.random", done.stdout)
     assert found
     assert "trials: 6 completed" in done.stdout
-    words += ["--warm-start", found[1], "--dry-run"]
+    words += ["--warm-start", found[1], "--dry-run", "--checkpoints", "kept"]
     asked = json.loads(shell.said("tune", *words, "--", *command))
     children = shell.json("tune", "show", found[1])["family"]["children"]
     assert [each["value"] for each in asked["earlier"]] == [each["value"] for each in children]
+    assert asked["checkpoint_dir"] == str(Path(shell.cwd) / "kept")
     assert (asked["searcher"], asked.get("configurations", [])) == ("kde", [])
+    check_exports(shell, found[1], children)
     refused = shell.ganger("tune", *words, "--searcher", "random", "--", "true", code=2)
     assert "learns from no reports" in refused.stderr
 

@@ -91,9 +91,12 @@ def test_a_trial_that_is_left_behind_is_told_as_pruned_in_time() -> None:
     searcher.tell(short, 1.0, 0.5)
     searcher.tell(long, 9.0, 0.2)
     searcher.tell(broken, 1.0, math.nan)
-    states = lambda: [trial.state for trial in searcher._study.trials]  # noqa: E731
     searcher.ask()
-    assert states()[:3] == [TrialState.RUNNING, TrialState.COMPLETE, TrialState.COMPLETE]
+    assert [trial.state for trial in searcher._study.trials[:3]] == [
+        TrialState.RUNNING,
+        TrialState.COMPLETE,
+        TrialState.COMPLETE,
+    ]
     for _ in range(samplers.BEHIND):
         searcher.ask()
     pruned, _, worst = searcher._study.trials[:3]

@@ -131,9 +131,8 @@ def test_what_is_listed_comes_first_and_what_is_known_before_counts(tmp_path: Pa
     assert found[:3] == listed
     near = sum(abs(float(one["x"]) - BEST) < 0.2 for one in found[3:])
     assert near >= 5, "two in three are drawn near what was good"
-    other = (
-        Desk(tmp_path / "other", under(), endless) if (tmp_path / "other").mkdir() is None else desk
-    )
+    (tmp_path / "other").mkdir()
+    other = Desk(tmp_path / "other", under(), endless)
     search(other, "kde", configurations=listed)
     assert run(other, 11)[3:] != found[3:]
 

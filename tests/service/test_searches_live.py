@@ -13,7 +13,9 @@ import pytest
 from engines.rig import Agents
 from ganger.core.errors import BadInput
 from ganger.core.state.jobs import Phase
+from ganger.core.tuning.space import Parameter
 from ganger.service.commands import Order
+from ganger.service.durable.reported import reports_between
 from ganger.service.reports.families import family
 from ganger.service.searches.births import AddTrials
 from service.live_desk import LiveDesk
@@ -141,3 +143,52 @@ def test_a_recipe_that_would_run_a_file_or_is_for_no_search_is_refused(
         desk.submit(command=["true"], recipe="tune.sha")
     with pytest.raises(BadInput, match="a trial takes 4 GPUs"):
         search(desk, "tune.sha(gpus=4)", gpus=2)
+
+
+GROWS = """
+import json, os, pathlib, sys, time
+saved, score, epoch = pathlib.Path(os.environ["GANGER_CHECKPOINT_DIR"], "state"), 0.0, 0
+saved.parent.mkdir(parents=True, exist_ok=True)
+if saved.exists():
+    epoch, score = json.loads(saved.read_text())
+while epoch < 12:
+    epoch, score = epoch + 1, score + float(sys.argv[1])
+    part = saved.with_suffix(".part")
+    part.write_text(json.dumps([epoch, score]))
+    part.replace(saved)
+    print(json.dumps({"epoch": epoch, "score": score}), flush=True)
+    time.sleep(.05)
+"""
+
+
+@pytest.mark.parametrize("folder", [False, True], ids=["agents", "users"])
+def test_copies_of_the_best_take_the_places_of_the_worst(
+    begun: Callable[..., LiveDesk], tmp_path: Path, folder: bool
+) -> None:
+    """Four trials add what they try to a score that they save. One of them adds next to nothing:
+    it ends early, and what takes its place goes on from the score of another one."""
+    desk = begun("fifo", "fifo")
+    rates = [{"rate": rate} for rate in ("0.9", "0.8", "0.7", "0.001")]
+    (row,) = desk.submit(
+        command=[sys.executable, "-S", "-c", GROWS, "{rate}"], kind="tune", metric="score",
+        printed=True, recipe="tune.pbt(trials=4,every=2,part=0.25,epochs=12,mode=max)", gpus=4,
+        configurations=rates, searcher="random", space={"rate": Parameter(low=0.0, high=1.0)},
+        checkpoint_dir=str(tmp_path / "kept") if folder else "",
+    )  # fmt: skip
+    over(desk, row)
+    trials = desk.rows(row, *Phase)
+    reports = {one: list(reports_between(desk.journal, [one])) for one in trials}
+    worst, copy = trials[3], trials[4]
+    assert reports[worst][-1].epoch < 12, "it did not train to its end"
+    first = reports[copy][0]
+    assert first.epoch > 1, "it went on from what another one had saved"
+    assert first.value is not None
+    rate = float(desk.journal.facts(copy).params["rate"])
+    assert first.value - rate >= 0.7 * (first.epoch - 1) - 1e-5, "which was a good one"
+    answer = family(desk.daemon, row)
+    assert answer is not None
+    assert answer.children[4].copied in [trial + 1 for trial in trials[:3]]
+    source = desk.journal.facts(copy).launch.copies
+    places = [str(tmp_path / "kept" / str(at)) for at in range(3)] if folder else trials[:3]
+    assert source in [str(place) for place in places]
+    replayed(desk)

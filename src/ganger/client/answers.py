@@ -52,7 +52,8 @@ class AttemptAnswer(msgspec.Struct, kw_only=True):
 
 class ChildAnswer(msgspec.Struct, kw_only=True):
     """A trial or a replica: the `params` of its configuration, what it reported last (`value`, null
-    if it broke down), and after which `step`."""
+    if it broke down), and after which `step`; `checkpoint_dir` where the user named a folder, and
+    of a trial that began as a copy, the trial that it `copied`."""
 
     job: int
     name: str
@@ -61,17 +62,32 @@ class ChildAnswer(msgspec.Struct, kw_only=True):
     params: dict[str, str]
     step: float | None
     value: float | None
+    checkpoint_dir: str = ""
+    copied: int | None = None
+
+
+class ReportAnswer(msgspec.Struct, kw_only=True):
+    """What a job reported after `step` steps, `seconds` after it was started first: the `value`
+    that it is judged by (null: it broke down), and other `metrics` by name. `id` numbers all."""
+
+    id: int
+    job: int
+    step: float
+    seconds: float
+    value: float | None
+    metrics: dict[str, float]
 
 
 class FamilyAnswer(msgspec.Struct, kw_only=True):
     """The children of a search or a service, at most the last 1000; of a search, the number of the
-    one that reported the `best` value last, the name of what is reported, and which limit ended it,
-    such as `the deadline`."""
+    one that reported the `best` value last, the name of what is reported, whether `more_is_better`,
+    and which limit ended it, such as `the deadline`."""
 
     children: list[ChildAnswer]
     best: int | None
     metric: str
     ended_by: str = ""
+    more_is_better: bool = False
 
 
 class JobDetail(JobAnswer, kw_only=True):

@@ -64,6 +64,12 @@ def test_a_searcher_that_learns_is_asked_by_the_daemon() -> None:
     assert "searcher" not in asked(searcher="quasi-random")
 
 
+def test_a_population_has_its_configurations_and_the_space_for_copies() -> None:
+    request = asked(recipe="tune.pbt(trials=6)")
+    assert len(request["configurations"]) == 6
+    assert (request["searcher"], request["space"]) == ("random", SPACE)
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [
@@ -71,6 +77,11 @@ def test_a_searcher_that_learns_is_asked_by_the_daemon() -> None:
         ({"space": {}}, "there is nothing to try"),
         ({"recipe": "fifo"}, "does not decide over the trials"),
         ({"recipe": "tune.random(trials=11)", "searcher": "grid"}, "there are 10 configurations"),
+        ({"recipe": "tune.pbt", "searcher": "kde"}, "begins with random trials"),
+        (
+            {"recipe": "tune.pbt(trials=1)", "space": {}, "points": [{"lr": 0.1}]},
+            "values near those of others",
+        ),
         ({"searcher": "clever"}, "there is no searcher"),
     ],
 )

@@ -12,9 +12,17 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.lazy import Suggesting
-from ganger.cli.live.jobs import AWAY_SECONDS, path_of
+from ganger.cli.live.jobs import AWAY_SECONDS
+from ganger.cli.live.searches import export, search_named
 from ganger.cli.text import clock, moment, print_json, table
-from ganger.client.answers import Changed, ChildAnswer, JobDetail, JobPage, Status, Submitted
+from ganger.client.answers import (
+    Changed,
+    ChildAnswer,
+    JobDetail,
+    JobPage,
+    Status,
+    Submitted,
+)
 from ganger.client.connection import Client, NoDaemon
 from ganger.client.environment import environment, variables
 from ganger.client.grid import spoken
@@ -107,6 +115,8 @@ def tune() -> None:
     "--retries", type=click.IntRange(0), default=0, help="Failures that each trial is forgiven."
 )
 @click.option("--env", "-E", multiple=True, metavar="NAME[=VALUE]", help="Set a variable.")
+@click.option("--checkpoints", default="", metavar="FOLDER",
+    help="Trials save in folders in it. Default: in each machine's own.")  # fmt: skip
 @click.option("--detach", "-d", is_flag=True, help="Return once the search is submitted.")
 @click.option("--dry-run", is_flag=True, help="Print the request, submit nothing.")
 @_json
@@ -116,6 +126,7 @@ def run(
     env: tuple[str, ...],
     warm_start: tuple[str, ...],
     retries: int,
+    checkpoints: str,
     detach: bool,
     dry_run: bool,
     as_json: bool,
@@ -143,6 +154,7 @@ def run(
     fields |= {
         "retries": retries,
         "cwd": str(Path.cwd()),
+        "checkpoint_dir": str(Path(checkpoints).absolute()) if checkpoints else "",
         "env": {**environment(None), **variables(env)},
     }
     request = convert(fields, "tune")
@@ -176,7 +188,7 @@ def _earlier(
         )
     trials = list[dict[str, Any]]()
     for search in searches:
-        family = _search_named(client, search).family
+        family = search_named(client, search).family
         for child in family.children if family is not None else ():
             if child.step is not None:
                 trials.append({"params": child.params, "step": child.step, "value": child.value})
@@ -334,12 +346,7 @@ def _summary(search: JobDetail) -> str:
     return "\n".join(lines)
 
 
-def _search_named(client: Client, search: str) -> JobDetail:
-    """A search. Raises BadInput for another job."""
-    detail: JobDetail = client.call("GET", f"/v1/jobs/{path_of([search])}", list[JobDetail])[0]
-    if detail.kind != "tune":
-        raise BadInput(f"job {detail.label} is not a search", mend="see `ganger tune list`")
-    return detail
+tune.add_command(export)
 
 
 @tune.command("list", epilog="\b\nExamples:\n  ganger tune list\n  ganger tune list --json")
@@ -365,7 +372,7 @@ def list_(as_json: bool) -> None:
 @_json
 def show(search: str, as_json: bool) -> None:
     """Show a search: its trials, and what is best."""
-    detail = _search_named(Client(), search)
+    detail = search_named(Client(), search)
     if as_json:
         print_json(detail)
         return
@@ -378,7 +385,7 @@ def show(search: str, as_json: bool) -> None:
 def best(search: str, as_json: bool) -> None:
     """Print the configuration of the best trial."""
     client = Client()
-    detail = _search_named(client, search)
+    detail = search_named(client, search)
     child = _best(detail)
     if child is None:
         raise BadInput(f"no trial of search {detail.label} has reported yet")
@@ -389,6 +396,8 @@ def best(search: str, as_json: bool) -> None:
         click.echo(f"{name}={shown(value)}")
     metric = detail.family.metric if detail.family is not None and detail.family.metric else "value"
     click.echo(f"# {metric} {child.value:.6g} after step {child.step or 0:g}, job {child.job}")
+    if child.checkpoint_dir:
+        click.echo(f"# checkpoints in {shown(child.checkpoint_dir)}")
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune follow 12")
@@ -397,7 +406,7 @@ def best(search: str, as_json: bool) -> None:
 def follow(search: str, as_json: bool) -> None:
     """Follow a search until it is over."""
     client = Client()
-    _follow_until_over(client, _search_named(client, search).job, as_json=as_json)
+    _follow_until_over(client, search_named(client, search).job, as_json=as_json)
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune pause 12")
@@ -406,7 +415,7 @@ def pause(search: str) -> None:
     """Let a search give back its GPUs, until it is resumed. Its trials save, and go on then; its
     deadline does not wait."""
     client = Client()
-    detail = _search_named(client, search)
+    detail = search_named(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/hold")
     if detail.state not in ("PENDING", "BLOCKED"):
         client.call("POST", f"/v1/jobs/{detail.job}/requeue")
@@ -418,7 +427,7 @@ def pause(search: str) -> None:
 def resume(search: str) -> None:
     """Let a search go on that was paused, as soon as there is room."""
     client = Client()
-    detail = _search_named(client, search)
+    detail = search_named(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/release")
     click.echo(f"search {detail.job} goes on when it has its GPUs")
 
@@ -433,7 +442,7 @@ def add(search: str, configurations: tuple[str, ...]) -> None:
     from ganger.workloads.experiment.words import values_of
 
     client = Client()
-    detail = _search_named(client, search)
+    detail = search_named(client, search)
     body = {"configurations": [values_of(word) for word in configurations]}
     added = client.call("POST", f"/v1/jobs/{detail.job}/trials", Changed, body=body)
     trials = "trial" if len(added.jobs) == 1 else "trials"
@@ -448,7 +457,7 @@ def add(search: str, configurations: tuple[str, ...]) -> None:
 def logs(search: str, lines: int) -> None:
     """Print what the trials of a search wrote last, those that reported the best last of all."""
     client = Client()
-    detail = _search_named(client, search)
+    detail = search_named(client, search)
     children = detail.family.children if detail.family is not None else []
     best = detail.family.best if detail.family is not None else None
     for child in sorted(children, key=lambda each: (each.job == best, each.job)):
@@ -464,6 +473,6 @@ def logs(search: str, lines: int) -> None:
 def stop(search: str) -> None:
     """End a search and all its trials."""
     client = Client()
-    detail = _search_named(client, search)
+    detail = search_named(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/cancel")
     click.echo(f"search {detail.job} is cancelled, and its trials with it")

@@ -79,12 +79,6 @@ def _settled(choice: Chosen, experiment: Experiment) -> Chosen:
             where="recipe",
             mend="have an administrator say: ganger policy set RECIPE --inner FILE.py:CLASS",
         )
-    if choice.recipe == "tune.pbt":
-        raise BadInput(
-            "its trials begin as copies of others, which no engine can make yet",
-            where="recipe",
-            mend="simulate it, or use another recipe",
-        )
     count = _available(choice, experiment)
     arguments, document = dict(choice.arguments), experiment.document
     known = registry.find(choice.recipe).parameters
@@ -106,12 +100,23 @@ def _available(choice: Chosen, experiment: Experiment) -> int | None:
 def _tried(experiment: Experiment, choice: Chosen) -> dict[str, Any]:
     """What the trials try: a searcher that learns is asked by the daemon."""
     document, space = experiment.document, experiment.space
-    if choice.searcher not in LEARNING or space is None:
+    copying = choice.recipe == "tune.pbt"
+    if copying and space is None:
+        raise BadInput(
+            "copies are made with values near those of others",
+            where=f"{experiment.where}: space",
+            mend="add a space",
+        )
+    if copying and choice.searcher != "random":
+        raise BadInput("tune.pbt begins with random trials", where="searcher", mend="leave it out")
+    if (choice.searcher not in LEARNING and not copying) or space is None:
         return {"configurations": _drawn(experiment, choice)}
     if choice.searcher in SAMPLERS:
         refuse_missing(choice.searcher)
     return {
-        "configurations": [words(point) for point in experiment.points],
+        "configurations": _drawn(experiment, choice)
+        if copying
+        else [words(point) for point in experiment.points],
         "searcher": choice.searcher,
         "space": document.space,
         "seed": document.seed,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
@@ -30,6 +31,26 @@ class Report(NamedTuple):
     epoch: float
     value: float | None
     metrics: dict[str, float]
+    id: int = 0
+    """Ascending in the order of all reports."""
+
+
+def some_reports(journal: Journal, jobs: Sequence[int], after: int, limit: int) -> list[Report]:
+    """The first `limit` reports of the jobs whose `id` is beyond `after`, in order."""
+    wanted = set(jobs)
+    if not wanted or journal.version < REPORTS_SINCE:
+        return []
+    rows = journal.db.execute(
+        "SELECT job, revision, at, epoch, value, metrics, id FROM reports"
+        " WHERE id > ? AND job BETWEEN ? AND ? ORDER BY id",
+        (after, min(wanted), max(wanted)),
+    )
+    some = (
+        Report(job, revision, at, epoch, value, _METRICS.decode(others) if others else {}, number)
+        for job, revision, at, epoch, value, others, number in rows
+        if job in wanted
+    )
+    return list(islice(some, limit))
 
 
 def reports_between(

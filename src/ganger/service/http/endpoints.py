@@ -21,6 +21,7 @@ from ganger.client.answers import (
     OutputPiece,
     PolicyAnswer,
     Quota,
+    ReportAnswer,
     RolesAnswer,
     Share,
     Status,
@@ -88,6 +89,9 @@ ENDPOINTS: Final = (
         jobs.logs,
         str,
         query=("stream", "attempt", "node", "lines", "follow"),
+    ),
+    Endpoint(
+        "GET", f"{_JOBS}/reports", jobs.list_reports, list[ReportAnswer], query=("after", "limit")
     ),
     Endpoint(
         "GET",

@@ -20,6 +20,7 @@ from ganger.client.answers import (
     JobDetail,
     JobPage,
     OutputPiece,
+    ReportAnswer,
     Submitted,
 )
 from ganger.client.request import JobRequest
@@ -48,7 +49,7 @@ from ganger.service.http.request_helpers import (
 )
 from ganger.service.jobs.job_facts import Prepared
 from ganger.service.jobs.submission import Who, moment, prepare, refuse_too_many, size_of, span
-from ganger.service.reports import rows, tail
+from ganger.service.reports import families, rows, tail
 from ganger.service.reports.explain import expect, explain, spokesman
 from ganger.service.searches.births import AddTrials
 
@@ -204,6 +205,18 @@ async def show_job(request: Request) -> list[JobDetail]:
     found = rows_named(request)[:PAGE_MAX]
     with daemon.lock:
         return [rows.job_detail(daemon, row) for row in found]
+
+
+async def list_reports(request: Request) -> list[ReportAnswer]:
+    """What a job, or all trials of a search, reported, in order: at most `limit` (1000) beyond the
+    report whose id is `after`."""
+    daemon, (row, *others) = world_of(request).daemon, rows_named(request)
+    if others:
+        raise BadInput("reports are listed of one job", where="jobs", mend="name one")
+    after = int(number(request, "after", 0, 2**53))
+    limit = int(number(request, "limit", PAGE_MAX, 10_000))
+    with daemon.lock:
+        return families.reports(daemon, row, after, limit)
 
 
 async def update_job(request: Request) -> Changed:

@@ -19,8 +19,7 @@ from ganger.core.spec import Kind, Locality, OnPreempt
 from ganger.core.units import TEXT_MAX
 from ganger.engines.launch import PER
 from ganger.lab.tuning.own_recipe import LENGTH_MAX
-from ganger.mechanisms.tuning.searching.named import LEARNING
-from ganger.service.jobs.families import CONFIGURATIONS_MAX, PROPOSED_MAX, SEARCHES
+from ganger.service.jobs.families import ASKED, CONFIGURATIONS_MAX, PROPOSED_MAX, SEARCHES
 from ganger.service.jobs.submission import (
     HIDDEN,
     LISTED_MAX,
@@ -130,7 +129,7 @@ _FIELDS: Final[dict[str, _Schema]] = {
             "additionalProperties": {"type": "string", "maxLength": VALUE_LETTERS_MAX, **_NO_ZERO},
         },
     },
-    "searcher": {"enum": ["", *LEARNING]},
+    "searcher": {"enum": ["", *ASKED]},
     "space": {
         "maxProperties": PROPOSED_MAX,
         "propertyNames": {"pattern": _GRID_NAME, "not": {"enum": list(RESERVED)}},

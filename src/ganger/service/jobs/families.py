@@ -28,6 +28,8 @@ from ganger.service.jobs.job_facts import Family, JobFacts, Proposals
 if TYPE_CHECKING:
     from ganger.service.commands import Turn
 
+ASKED: Final = ("random", *LEARNING)
+"""The searchers that a daemon asks: those that learn, and one where recipes copy trials."""
 CONFIGURATIONS_MAX: Final = 10_000
 PROPOSED_MAX: Final = 100
 """The most parameters of a space that a daemon proposes from, and the most values of a choice."""
@@ -92,9 +94,9 @@ def _proposals(request: JobRequest) -> Proposals | None:
         return None
     if request.kind != "tune":
         raise BadInput("this is not a search", where="searcher", mend="add kind tune")
-    if request.searcher not in LEARNING:
+    if request.searcher not in ASKED:
         raise BadInput(
-            f"{request.searcher[:80]!r} is not one of {', '.join(LEARNING)}",
+            f"{request.searcher[:80]!r} is not one of {', '.join(ASKED)}",
             where="searcher",
             mend="list the configurations of other searchers",
         )
@@ -217,9 +219,11 @@ def born(
     number: int,
     values: dict[str, str] | None = None,
     heard: int = -1,
+    copied: int = -1,
+    copies: str = "",
 ) -> JobFacts:
     """The facts of child `number` of a job of this kind, which a policy asked for, or people with
-    these `values` of parameters; `heard` as in `JobFacts`."""
+    these `values` of parameters; `heard` and `copied` as in `JobFacts`, `copies` as in `Launch`."""
     assert parent.family is not None
     if values is None:
         given = parent.family.configurations
@@ -228,7 +232,10 @@ def born(
     name = f"{parent.name} {what}"[:200]
     folder = parent.launch.checkpoint_dir
     launch = msgspec.structs.replace(
-        parent.launch, shape=spec.shape, checkpoint_dir=f"{folder}/{number}" if folder else ""
+        parent.launch,
+        shape=spec.shape,
+        checkpoint_dir=f"{folder}/{number}" if folder else "",
+        copies=copies,
     )
     return JobFacts(
         name="".join(letter if letter.isprintable() else "?" for letter in name),
@@ -238,4 +245,5 @@ def born(
         script=parent.script,
         child=number,
         heard=heard,
+        copied=copied,
     )

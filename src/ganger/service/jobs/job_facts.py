@@ -43,7 +43,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `params`: of a task of a grid, its values by name; `family`: of a search or a service, what its
     children are; `child`: its number among the children of its parent, from 0 (-1: it has none);
     `heard`: of a trial that a searcher proposed, the revision up to which that had heard of reports
-    (-1: none did);
+    (-1: none did); `copied`: the row of the trial that it began as a copy of (-1: of none);
     `script`: the text of its script, or ""; `mail_to` gets mail about events `mail_on`.
     """
 
@@ -67,6 +67,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     family: Family | None = None
     child: int = -1
     heard: int = -1
+    copied: int = -1
 
     @property
     def waits_for(self) -> Dependencies:

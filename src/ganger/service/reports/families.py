@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ganger.client.answers import ChildAnswer, FamilyAnswer
+from ganger.client.answers import ChildAnswer, FamilyAnswer, ReportAnswer
 from ganger.client.grid import spoken
 from ganger.client.states import state_of
 from ganger.core.spec import Kind
@@ -16,7 +16,7 @@ from ganger.core.units import HOUR, SECOND
 from ganger.mechanisms.tuning.limits import Limited, reached
 from ganger.mechanisms.tuning.trials import Mode
 from ganger.service.daemon import Daemon
-from ganger.service.durable.reported import last_reports
+from ganger.service.durable.reported import last_reports, some_reports
 from ganger.service.families import policy_over
 from ganger.service.jobs.families import children_of
 
@@ -47,11 +47,14 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
             name=daemon.names[child],
             gpus=int(jobs.size[child]),
             state=state_of(Phase(jobs.phase[child]), daemon.ends.get(child, ""))[0],
-            params=daemon.reader.facts(child).params,
+            params=facts.params,
             step=reports.get(child, (None, None))[0],
             value=reports.get(child, (None, None))[1],
+            checkpoint_dir=facts.launch.checkpoint_dir,
+            copied=facts.copied + 1 if facts.copied >= 0 else None,
         )
         for child in rows[-SHOWN_MAX:]
+        for facts in [daemon.reader.facts(child)]
     ]
     told = [(child, value) for child, (_, value) in reports.items() if value is not None]
     best = better(daemon, row)(told, key=lambda one: one[1])[0] + 1 if told else None
@@ -59,8 +62,31 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
         children=children,
         best=best,
         metric=daemon.reader.facts(row).launch.metric,
+        more_is_better=better(daemon, row) is max,
         ended_by=_ended_by(daemon, row, list(reports.values())),
     )
+
+
+def reports(daemon: Daemon, row: int, after: int, limit: int) -> list[ReportAnswer]:
+    """What a job, or the trials of a search, reported beyond the report `after`, in order."""
+    jobs = daemon.kernel.jobs
+    rows = children_of(jobs, row) if jobs.kind[row] == Kind.TUNE else [row]
+    began = dict[int, int]()
+    answers = list[ReportAnswer]()
+    for report in some_reports(daemon.reader, rows, after, limit):
+        if report.job not in began:
+            began[report.job] = daemon.reader.attempts(report.job)[0].started
+        answers.append(
+            ReportAnswer(
+                id=report.id,
+                job=report.job + 1,
+                step=report.epoch,
+                seconds=(report.at - began[report.job]) / SECOND,
+                value=report.value,
+                metrics=report.metrics,
+            )
+        )
+    return answers
 
 
 def _ended_by(daemon: Daemon, row: int, last: Sequence[tuple[float, float | None]]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from ganger.core.errors import BadInput
 from ganger.core.events import Accepted, Unable
@@ -14,6 +15,7 @@ from ganger.core.plan import Spawn
 from ganger.core.spec import Kind
 from ganger.core.state.bounds import refuse_unfit
 from ganger.core.state.jobs import Phase
+from ganger.core.tuning.space import Space, spelled
 from ganger.mechanisms.tuning.trials import trial_of
 from ganger.service.commands import Ask, Turn
 from ganger.service.jobs.families import born, children_of, next_child
@@ -56,7 +58,7 @@ class Bear(Ask):
         facts, kind = daemon.journal.facts(parent), Kind(int(jobs.kind[parent]))
         given = deque(self._given)
         proposals = facts.family.proposals if facts.family is not None else None
-        if proposals is not None and not self._why:
+        if proposals is not None and self._wanted.copies is None and not self._why:
             self._look(turn, daemon, facts, proposals)
         for left in range(self._wanted.n, 0, -1):
             row = turn.next_row
@@ -64,10 +66,12 @@ class Bear(Ask):
             try:
                 if facts.family is None:
                     raise BadInput("it was submitted without saying what its children are")
-                if self._wanted.copies is not None:
-                    raise BadInput("trials that begin as copies of others run in simulation only")
                 if self._why:
                     raise BadInput(self._why)
+                own, heard, copied, source = None, -1, -1, ""
+                if self._wanted.copies is not None:
+                    copied = self._wanted.copies[0]
+                    own, source = self._near(facts, daemon, copied, row)
                 event = Accepted(row, spec, spawned=True)
                 refuse_unfit((event,), turn.kernel, len(turn.jobs))
                 number = next_child(turn, parent)
@@ -75,13 +79,28 @@ class Bear(Ask):
                 daemon.proposing.forget(parent)
                 turn.events.append(Unable(parent, Spawn.__name__, left, str(error)))
                 return
-            own, heard = None, -1
-            if proposals is not None and number >= len(facts.family.configurations):
+            if own is None and proposals is not None and number >= len(facts.family.configurations):
                 own, heard = given.popleft(), self._heard
-            turn.jobs.append((row, born(spec, facts, kind, number, own, heard)))
+            turn.jobs.append((row, born(spec, facts, kind, number, own, heard, copied, source)))
             turn.events.append(event)
         if given:
             daemon.proposing.forget(parent)
+
+    @staticmethod
+    def _near(facts: JobFacts, daemon: Daemon, copied: int, row: int) -> tuple[dict[str, str], str]:
+        """The configuration of a child that begins as a copy of another one, and becomes row `row`,
+        and where the checkpoints of that one are. Raises BadInput where there is no space."""
+        proposals = facts.family.proposals if facts.family is not None else None
+        other = daemon.journal.facts(copied)
+        space = Space(proposals.space) if proposals is not None else None
+        point = space.read(other.params) if space is not None else None
+        if proposals is None or space is None or point is None:
+            raise BadInput(
+                "nothing says what is near the configuration of a trial, without `space`"
+            )
+        near = space.near(point, np.random.default_rng([proposals.seed, 0xC0B1, row]))
+        words = {name: spelled(value) for name, value in near.items()}
+        return words, other.launch.checkpoint_dir or str(copied)
 
     def _look(self, turn: Turn, daemon: Daemon, facts: JobFacts, proposals: Proposals) -> None:
         """Raise NotProposed unless each child has a configuration."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ganger.engines.agent.attempt.attempt_dir import AttemptDir
 from ganger.engines.agent.attempt.cgroup import Group
+from ganger.engines.agent.attempt.copied import begin_with
 from ganger.engines.agent.attempt.spawn import HELD, PROGRAMS, Places, starter, workers_of
 from ganger.engines.agent.attempt.supervisor import Supervisor
 from ganger.engines.agent.protocol import Exit, Go, Prepare
@@ -134,6 +135,9 @@ def _keep(start: Start, control: socket.socket) -> None:
     try:
         sdk = start.folder.hand_over(launch.script, launch.uid, launch.gid)
         places = _places(start)
+        if launch.copies:
+            with rights_of(launch.uid, launch.gid):
+                begin_with(places.checkpoints, start.home.path / "checkpoints" / launch.copies)
         files = _open_files(start, launch)
     except OSError as why:
         where = f"{why.filename}: " if why.filename else ""

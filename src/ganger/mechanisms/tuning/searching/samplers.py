@@ -94,9 +94,9 @@ class Sampled:
     def _settle(self) -> None:
         """Tell Optuna of the trials that have come as far as any, and of those left behind."""
         for number, each in list(self._open.items()):
-            there = each.epoch >= self._highest or math.isinf(each.badness)
-            if each.epoch >= 0 and (there or self._asked - number > BEHIND):
-                self._study_hears(each, there)
+            complete = each.epoch >= self._highest or math.isinf(each.badness)
+            if each.epoch >= 0 and (complete or self._asked - number > BEHIND):
+                self._study_hears(each, complete)
                 del self._open[number]
 
     def _study_hears(self, each: _Open, whole: bool) -> None:
