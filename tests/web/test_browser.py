@@ -192,6 +192,19 @@ def test_nodes_are_drained_and_found(browser: Browser, pages: Pages, daemon: Sta
         page.get_by_text("No node is like that.").wait_for()
 
 
+def test_tenants_and_what_they_used(browser: Browser, pages: Pages, daemon: Standin) -> None:
+    shares = daemon.client.call("GET", "/v1/fairshare")
+    with visiting(browser, pages) as visitor:
+        page = visitor.go("/tenants")
+        names = page.locator("#rows tbody th").evaluate_all("all => all.map(one => one.innerText)")
+        assert sorted(names) == sorted(share["tenant"] for share in shares)
+        held = page.locator("#rows [data-label='GPUs now']")
+        assert sum(map(int, held.all_inner_texts())) == sum(share["gpus"] for share in shares)
+        page.locator("#usage tbody tr").first.wait_for()
+        page.get_by_label("In the last").select_option("all")
+        page.locator("#usage [data-label=useful]", has_text=".").first.wait_for()
+
+
 def test_twelve_tabs_share_one_stream_and_a_change_is_seen_within_a_second(
     browser: Browser, pages: Pages, daemon: Standin
 ) -> None:
@@ -265,7 +278,7 @@ def test_a_page_of_another_site_leads_to_the_page_and_cannot_frame_it(
 def test_a_phone_shows_pages_without_scrolling_sideways(browser: Browser, pages: Pages) -> None:
     size = {"width": 390, "height": 844}
     with visiting(browser, pages, viewport=size, color_scheme="dark") as visitor:
-        for path in ("/", "/queue", "/jobs/1", "/nodes", "/sessions"):
+        for path in ("/", "/queue", "/jobs/1", "/nodes", "/tenants", "/sessions"):
             page = visitor.go(path)
             page.wait_for_timeout(100)
             wide = page.evaluate("document.documentElement.scrollWidth")

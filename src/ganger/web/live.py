@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from ganger.client.answers import Status
-from ganger.client.connection import NoDaemon
 from ganger.core.errors import GangerError
 from ganger.web.backend import Backend
 
@@ -72,10 +71,8 @@ class Live:
         before = (self.up, self.status.revision, self.status.pid) if self.status else (False, 0, 0)
         try:
             status: Status = await self._backend.get("/v1/status", Status)
-        except GangerError as error:
+        except (GangerError, msgspec.MsgspecError) as error:  # or one of another version answers
             self.up, self.why = False, str(error)
-            if not isinstance(error, NoDaemon):
-                self.why = f"the daemon refuses: {error}"
         else:
             self.up, self.why, self.status = True, "", status
             self.answered = time.time()
