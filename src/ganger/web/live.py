@@ -44,7 +44,6 @@ class Live:
         self.tick = 1
         self.status: Status | None = None
         self.up = False
-        self.why = ""
         self.answered = 0.0
         """When the daemon last answered, in Unix seconds."""
         self.leaving = False
@@ -71,10 +70,10 @@ class Live:
         before = (self.up, self.status.revision, self.status.pid) if self.status else (False, 0, 0)
         try:
             status: Status = await self._backend.get("/v1/status", Status)
-        except (GangerError, msgspec.MsgspecError) as error:  # or one of another version answers
-            self.up, self.why = False, str(error)
+        except (GangerError, msgspec.MsgspecError):  # or one of another version answers
+            self.up = False
         else:
-            self.up, self.why, self.status = True, "", status
+            self.up, self.status = True, status
             self.answered = time.time()
             self._sample(status)
         now = (self.up, self.status.revision, self.status.pid) if self.status else (False, 0, 0)
