@@ -64,6 +64,23 @@ def test_a_search_in_words_is_followed_to_its_best(shell: Shell) -> None:
     assert "tuned" not in shell.said("tune", "list")
 
 
+def test_a_searcher_that_learns_goes_on_from_an_earlier_search(shell: Shell) -> None:
+    words = ["--space", "rate=0.1..0.9,bs=16|32", "--metric", "acc", "--max", "--parallel", "2"]
+    words += ["--epochs", "3", "--recipe", "tune.random", "--searcher", "kde", "--trials", "6"]
+    command = [sys.executable, trial(shell), "{rate}", "{bs}"]
+    done = shell.ganger("tune", *words, "--", *command)
+    found = re.match(r"search (\d+): trials that kde proposes, of tune\.random", done.stdout)
+    assert found
+    assert "trials: 6 completed" in done.stdout
+    words += ["--warm-start", found[1], "--dry-run"]
+    asked = json.loads(shell.said("tune", *words, "--", *command))
+    children = shell.json("tune", "show", found[1])["family"]["children"]
+    assert [each["value"] for each in asked["earlier"]] == [each["value"] for each in children]
+    assert (asked["searcher"], asked.get("configurations", [])) == ("kde", [])
+    refused = shell.ganger("tune", *words, "--searcher", "random", "--", "true", code=2)
+    assert "learns from no reports" in refused.stderr
+
+
 def test_a_file_says_it_too_and_a_search_can_be_stopped(shell: Shell) -> None:
     file = Path(shell.cwd) / "experiment.toml"
     file.write_text(EXPERIMENT.format(python=sys.executable, trial=trial(shell)))

@@ -89,7 +89,8 @@ SAID: dict[type[Struct], dict[str, Any]] = {
     },
     profiles.Profiles: {"models": {}, "default": profiles.Profile()},
     answering.BatchTimes: {"share": 1.0},
-    answering.Answering: {"times": {}, "load": 0.0, "accuracy": None},
+    answering.Answering: {"times": {}, "load": 0.0, "accuracy": None, "stages": ()},
+    answering.Step: {"feeds": ()},
     events.Failed: {"kept": 0.0, "why": "", "final": False},
     events.Released: {"kept": 0.0},
     events.Refused: {"why": ""},
@@ -113,6 +114,7 @@ SAID: dict[type[Struct], dict[str, Any]] = {
     world.Lane: {
         "device": 0, "store": -1, "share": 1.0, "copies": False, "ahead": 0, "running": None,
         "since": 0, "due": 0, "queued": [], "down": False, "cache": -1, "cached": 0,
+        "only": -1,
     },
     world.Store: {"used": 0, "resident": {}, "loading": set()},
     world.Known: {

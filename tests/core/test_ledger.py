@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ganger.core.books.ledger import Fit, Ledger, Room
+from ganger.core.books.succession import take_over
 from ganger.core.errors import InvariantError
 from ganger.core.plan import Slot
 from ganger.core.spec import ClusterSpec, GpuType, Locality, Needs, NodeSpec, Role, Shape
@@ -265,7 +266,7 @@ def test_who_does_not_fit_any_more_keeps_no_later_one_from_its_place() -> None:
     ledger = Ledger(Nodes(cluster(1, 4)))
     held = {1: (Slot(0, 0b0011, 2),), 2: (Slot(0, 0b0110, 2),), 3: (Slot(0, 0b1100, 2),)}
     shaped = {job: (gpus(2), placement) for job, placement in held.items()}
-    assert ledger.take_over(shaped, set()) == [1, 3]
+    assert take_over(ledger, shaped, set()) == [1, 3]
     assert ledger.free == 0
 
 

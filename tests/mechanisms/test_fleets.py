@@ -23,6 +23,7 @@ from ganger.lab.serving.hosting import Traffic
 from ganger.lab.simulation import Setup, run_one
 from ganger.mechanisms.scaling.fleets import Course, Instance, Outlook, prices_of
 from ganger.mechanisms.scaling.traffic import envelope, mean_rate, peak_rate, tightest
+from ganger.recipes.registry import make
 from ganger.recipes.serving.planning.barista import Barista, cheapest
 from ganger.recipes.serving.planning.mark import Mark, capacity, covered, released
 from ganger.workloads.models.profiles import Latency, Model, Models
@@ -291,3 +292,72 @@ def test_times_are_found_by_type_and_share() -> None:
     assert known.on("a") == steady(0.1)
     assert known.on("a", 0.25) is known.on("b") is None
     assert BatchTimes((0.1, 0.16), (0.1, 0.2)).rates == [10.0, 12.5]
+
+
+# ---------------------------------------------------------------------- a load that stays
+
+
+def poisson(rate: float, seed: int, count: int) -> list[Window]:
+    """Windows of 10 s with the most that came in an eighth of a second, a quarter, ..."""
+    pieces = np.random.default_rng(seed).poisson(rate / 8, (count, 80))
+    lengths = [1 << power for power in range(7)]
+    sums = {each: np.add.reduceat(pieces, range(0, 80, each), axis=1).max(axis=1)
+            for each in lengths}  # fmt: skip
+    return [
+        Window(
+            at * 10 * SECOND,
+            (at + 1) * 10 * SECOND,
+            {
+                "arrivals": float(pieces[at].sum()),
+                "slo": 2.0,
+                **{f"most_in_{each / 8:g}s": float(sums[each][at]) for each in lengths},
+            },
+        )
+        for at in range(count)
+    ]
+
+
+def changes(recipe: str, windows: list[Window]) -> list[dict[str, int]]:
+    """What a planner wants after ten windows, whenever that is something else than before."""
+    policy: Any = make(recipe)
+    planner = policy.planner
+    instances = [
+        Instance("gpu", 0.9, affine(0.1, 0.04, 32), 16),
+        Instance("small", 0.1, affine(0.4, 0.2, 8), 40),
+    ]
+    course, until, rates = Course({"gpu": 2}), planner.interval, list[float]()
+    found = list[dict[str, int]]()
+    for at, window in enumerate(windows, 1):
+        rate = peak_rate(window, planner.piece) if planner.piece else mean_rate(window)
+        rates.append(rate or 0.0)
+        if window.until < until:
+            continue
+        until = window.until + planner.interval
+        whole = max(rates) if planner.piece and planner.interval else sum(rates) / len(rates)
+        course.rates, rates = [*course.rates, whole], []
+        seen = windows[max(at - 64, 0) : at]
+        outlook = Outlook(window.until, course.rates, 2.0, instances, 10.0, seen)
+        wanted = {key: count for key, count in planner.plan(outlook, course).items() if count}
+        if wanted != course.wanted:
+            course.wanted, course.changed = wanted, window.until
+            if at > 10:
+                found.append(wanted)
+    return found
+
+
+def affine(base: float, each: float, largest: int) -> BatchTimes:
+    """Batches of n take base + n x each seconds, a tenth more at worst."""
+    mean = tuple(base + each * size for size in range(1, largest + 1))
+    return BatchTimes(mean, tuple(1.1 * took for took in mean))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "seeds", "an_hour"), [("mark", 20, 1), ("barista", 20, 3), ("inferline", 3, 12)]
+)
+def test_on_a_constant_load_plans_stay(recipe: str, seeds: int, an_hour: int) -> None:
+    """Two are exceptions. Barista's mean of some intervals may cross the border between two whole
+    numbers of replicas and come back. InferLine's tuner answers every window that is fuller than
+    the sample, and takes back after 15 s what it added."""
+    for seed in range(seeds):
+        plans = changes(recipe, poisson(20.0, seed, 370))
+        assert len(plans) <= an_hour, seed

@@ -128,6 +128,19 @@ def test_afs_is_the_rule_in_words(data: st.DataObject, gpus: int) -> None:
     assert ours == afs_in_words(curves, work, gpus, slip=False)
 
 
+def test_a_long_job_that_has_a_gpu_is_shorter_than_any_that_has_none() -> None:
+    """The fourth gets its first GPU before the fifth, which is shorter, since the sixth stands
+    between them. Then it is long beside the fifth's length on one GPU, and goes on being served:
+    its next GPU gains it more than all."""
+    curves = [
+        np.array(each, float)
+        for each in ([1, 1], [1, 1], [1, 1], [1, 2.2], [1, 1.1], [1, 2], [1, 1.6], [1, 1])
+    ]
+    work = [4e5, 3e5, 2e5, 1e5, 4, 3, 2, 1]
+    assert afs_in_words(curves, work, 7, slip=False) == [0, 0, 0, 2, 0, 2, 2, 1]
+    assert afs(curves, work, 7, [1] * 8) == [0, 0, 0, 2, 0, 2, 2, 1]
+
+
 def test_exact_card() -> None:
     sizes, value = exact(OPTIMUS, 4, [1, 1])
     assert sizes == [3, 1]

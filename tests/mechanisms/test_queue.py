@@ -327,3 +327,17 @@ def test_nobody_waits_for_one_that_was_evicted_and_goes_on() -> None:
     ]
     assert not run.kernel.ledger.leaving
     assert run.started("pair") == 60
+
+
+def test_a_part_of_a_gpu_takes_no_whole_one_from_a_job_that_waits() -> None:
+    """The gang lacks all three GPUs when the guest, whom the host's GPU has room for, goes before
+    it. It starts when these three are given back."""
+    half = Shape((Role(needs=Needs(share=500)),))
+    works = [
+        job("pair", 0, 50, size=2, priority=1),
+        job("host", 0, 60, shape=half, priority=1),
+        job("gang", 1, 9, size=3),
+        job("guest", 2, 20, shape=half, priority=1),
+    ]
+    run = play("priority(preempt=no)", works, cluster(1, 3))
+    assert (run.started("guest"), run.started("gang")) == (2, 60)

@@ -7,6 +7,8 @@ import pytest
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.units import SECOND
+from ganger.sim.physics import Costs
+from ganger.sim.rows import Outage
 from worlds import Work, cluster, job, play
 
 FOUR_JOBS = [
@@ -150,6 +152,17 @@ def test_easy_backfills_only_what_does_not_delay_the_head(last: Work, starts: fl
     run = play("backfill", works, cluster(1, 4))
     assert run.started("B") == 10
     assert run.started(last.spec.name) == starts
+
+
+def test_easy_counts_what_is_left_of_a_job_that_comes_back() -> None:
+    """Its node fails when 100 s of 150 are behind it. The 50 s that are left end before the head
+    may start; 150 and more would not."""
+    works = [job("A", lasts=300), job("head", 1, 10, size=2), job("back", 2, 150)]
+    saved = Costs(checkpoint_every=10 * SECOND)
+    fails = (Outage(1, 102 * SECOND, 160 * SECOND),)
+    run = play("backfill", works, cluster(2, 1), costs=saved, outages=fails)
+    assert run.ended("back") == 210
+    assert run.started("head") == 300
 
 
 @pytest.mark.parametrize("recipe", ["fifo", "srtf", "las", "tiresias", "backfill", "mlfq"])

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from ganger.core.spec import ClusterSpec, Needs, NodeSpec, Role, Shape
+import pytest
+
+from ganger.core.spec import ClusterSpec, Kind, Needs, NodeSpec, Role, Shape
 from ganger.core.units import SECOND
+from ganger.mechanisms.common.two_level import TwoLevel
+from ganger.recipes import registry
+from ganger.recipes.training.deadlines import chronus
 from worlds import cluster, job, play
 
 FOUR = cluster(1, 4)
@@ -47,3 +52,32 @@ def test_chronus_starts_who_asks_for_no_gpus_at_once_also_between_leases() -> No
     one = ClusterSpec((NodeSpec(gpus=4, gpu_type="V100", cpus=1500),))
     run = play("chronus(lease=20s)", works, one)
     assert [run.started(name) for name in ("a", "first", "next", "b")] == [0, 3, 7, 20]
+
+
+@pytest.mark.parametrize(("small", "accepted"), [(6, [0, 1, 2]), (5, [0, 1])])
+def test_chronus_asks_the_programme_where_the_rule_finds_nothing_and_that_is_small(
+    small: int, accepted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2 GPUs, two leases. By the rule the third takes half of the last lease, and the first, which
+    asks for both GPUs, has none. Three jobs times two leases are the programme's size."""
+    monkeypatch.setattr(chronus, "SMALL", small)
+    works = [
+        job("both", 0, 10, size=2, deadline=20),
+        job("soon", 0, 10, deadline=10),
+        job("late", 0, 10, deadline=20),
+    ]
+    memory = play("chronus(lease=10s)", works, cluster(1, 2), until=5 * SECOND).kernel.memory
+    assert sorted(memory.accepted) == accepted
+    assert memory.refused == [at for at in range(3) if at not in accepted]
+
+
+def test_chronus_has_no_leases_for_the_trials_of_a_search() -> None:
+    """Not for those of the first job, either: the long one is first in line, and begins."""
+    works = [
+        job("search", 0, None, kind=Kind.TUNE),
+        job("long", 0, 10, parent="search"),
+        job("short", 0, 2, parent="search"),
+    ]
+    policy = TwoLevel(registry.make("fifo"), registry.make("chronus(lease=5s)"))
+    run = play(policy, works, FOUR, until=30 * SECOND)
+    assert [run.ended(name) for name in ("long", "short")] == [10, 12]

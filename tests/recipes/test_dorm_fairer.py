@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ganger.recipes.training.programmes.dorm import Applications, _by_span, _each_cell, _fairer
+from ganger.recipes.training.programmes.dorm import (
+    Applications,
+    _by_span,
+    _each_alone,
+    _each_cell,
+    _fairer,
+)
 from ganger.solve.division.programme import Floats
 
 
@@ -60,3 +66,11 @@ def test_a_job_outside_its_bounds_is_left_to_the_programme(now: int, least: int,
     assert _each_cell(inside, room, np.array([0.5, 0.5])) is not None
     apps = applications([0.125, 0.125], [now, 2], [least, 1], [most, 4])
     assert _each_cell(apps, room, np.array([0.5, 0.5])) is None
+
+
+def test_who_has_its_most_is_no_doubt_where_a_thousand_wait() -> None:
+    """What a change by one would gain it is never asked for."""
+    apps = applications([0.002] * 1200, [1] + [0] * 1199, [1] * 1200, [1] * 1200)
+    best = _each_alone(apps, np.full((1, 3), 3.0))
+    assert best is not None
+    assert best.tolist() == [1] * 1200

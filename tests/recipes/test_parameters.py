@@ -65,6 +65,7 @@ STATED: dict[str, str] = {
     "nexus": "epoch=30.0 s, soonest=10.0 s, overload=1.05, profile=1.15",
     "ones": "population=16, mutation=0.3",
     "optimus": "interval=10m 00s",
+    "inferline": "calm=15.0 s, back=30.0 s",
     "mark": "interval=1m 00s, steps=50, room=1.2, launch=3m 00s, cool=5, calm=6, warm=5",
     "philly": "full=0.9",
     "pollux": "interval=1m 00s, rescale=30.0 s",
@@ -82,6 +83,7 @@ STATED: dict[str, str] = {
 """Defaults that a publication or its code states."""
 OURS: dict[str, str] = {
     "barista": "forecast=seasonal, interval=10m 00s, season=24h 00m, ahead=0 s, errors=6",
+    "inferline": "sample=6, every=1h 00m",
     "mark": "forecast=holt, season=24h 00m",
     "ali-mlaas": "reserved=V100;V100-32GB;V100M32;V100M16, walk=skip",
     "allox": "alpha=1.0, entrants=users, window=200",

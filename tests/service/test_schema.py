@@ -24,6 +24,8 @@ UNSAID = (
     "cannot be shared evenly", "has no tasks, or too many", "more than .* tasks",
     "it contradicts params", "an array is submitted by itself", "a worker has",
     "does not hold", "a share needs one GPU per worker",
+    "no searcher is named", "must know which values are good", "^space: ", "needs optuna",
+    "earlier: its step or value", "starts .* trials", "earlier: ",
 )  # fmt: skip
 """Arithmetic between fields, and within a range of tasks."""
 SOUND: dict[str, list[Any]] = {
@@ -50,7 +52,8 @@ WRONG: dict[str, list[Any]] = {
     "tenant": ["a\x1b[2J", "x" * 201], "labels": [["a\u2028"]], "model": ["a\u202e"],
     "retries": [-1], "steps": [-1], "weight": [0], "format": ["ganger.job/2"],
     "search": ["clever"], "recipe": ["x" * 1001, 7], "printed": ["much"], "metric": ["a\u2028"],
-    "parent": [0, "x"],
+    "parent": [0, "x"], "searcher": ["clever"], "seed": [-1, 1 << 32],
+    "space": [{"job": {}}, {"x": {"type": "word"}}, {"x": 3}], "earlier": ["x", [{"params": {}}]],
     "configurations": [[{"lr": 1}], [{"job": "1"}], [{"lr": "a\0"}], "lr"],
     "after_each": [["1"]], "after_begin": [["x"], ["7+"], ["7+soon"]], "output": ["relative"],
 }  # fmt: skip

@@ -13,8 +13,9 @@ import pytest
 from engines.rig import Agents
 from ganger.core.errors import BadInput
 from ganger.core.state.jobs import Phase
-from ganger.service.commands import AddTrials, Order
+from ganger.service.commands import Order
 from ganger.service.reports.families import family
+from ganger.service.searches.births import AddTrials
 from service.live_desk import LiveDesk
 from service.test_sharing_live import replayed
 

@@ -56,6 +56,18 @@ def test_clockwork_refuses_what_waits_for_the_fast_lane_when_that_fails() -> Non
     assert seen.ended == [4, 4]
 
 
+def test_clockwork_looks_at_all_lanes_when_one_of_another_type_is_free() -> None:
+    """The second request waits for the fast lane, which should be free at 10 ms, and is not at 30:
+    then nobody can answer it by 25. That is known as soon as the third lane is free."""
+    both = Known("both", {("slow", 1.0): table(100), ("fast", 1.0): table(10)})
+    other = Known("other", {("third", 1.0): table(28)})
+    three = [Lane(at, kind, device=at) for at, kind in enumerate(("slow", "fast", "third"))]
+    asked = [Asked(0, 0, 30), Asked(1, 0, 29), Asked(2, 1, 100)]
+    seen = play(make_router("clockwork(margin=0)"), [both, other], three, asked, takes=[50, 28])
+    assert seen.outcomes == ["answered", LATE, "answered"]
+    assert seen.ended == [50, 30, 30]
+
+
 def test_clockwork_starts_what_is_in_time_behind_requests_that_it_leaves_to_another_lane() -> None:
     """The second brings two inputs and the third brings three, of which the slow lane has no
     measurement; the last brings one, and is in time there."""

@@ -251,18 +251,18 @@ def thinned(counts: list[int]) -> Windowed:
 def test_why_windows_are_run() -> None:
     """Full up to a load of 0.8 and no further; a window that is only a little less loaded than a
     full one may have to answer what that left."""
-    assert thinned([78, 78, 80]).counts == {"after a change": 1, "measured": 2}
-    assert thinned([78, 81, 78]).counts == {"after a change": 2, "near capacity": 1}
-    assert thinned([50, 61, 61]).counts == {"after a change": 2, "measured": 1}
-    assert thinned([50, 59, 59]).counts == {"after a change": 1, "measured": 2}
+    assert thinned([78, 78, 80]).choosing.counts == {"after a change": 1, "measured": 2}
+    assert thinned([78, 81, 78]).choosing.counts == {"after a change": 2, "near capacity": 1}
+    assert thinned([50, 61, 61]).choosing.counts == {"after a change": 2, "measured": 1}
+    assert thinned([50, 59, 59]).choosing.counts == {"after a change": 1, "measured": 2}
 
 
 def test_an_entry_that_did_not_converge_is_run_no_more_for_the_table() -> None:
     windowed = thinned([50, 50])
-    (one,) = windowed.table.entries
+    (one,) = windowed.choosing.table.entries
     one.tally.requests = MOST
     windowed.requests.gather()
-    assert windowed.counts["not converged"] == 2
+    assert windowed.choosing.counts["not converged"] == 2
 
 
 # ---------------------------------------------------------------------- the commands

@@ -171,8 +171,7 @@ def test_a_search_ends_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"nothing\n" * 500 + b"there\n"
     file: Any = File(data, 400)
     found = asyncio.run(logs.search(file, WHERE, "there", 0))
-    assert found.more
-    assert found.lines == []
+    assert (found.more, found.lines) == (True, [])
     while found.more:
         found = asyncio.run(logs.search(file, WHERE, "there", found.end))
     assert [text for _, text in found.lines] == ["there"]

@@ -13,9 +13,19 @@ import msgspec
 
 from ganger.core.documents import parsed
 from ganger.core.errors import BadInput
+from ganger.core.tuning.space import Parameter
 
 FORMAT: Final = "ganger.job/1"
 FILE_BYTES_MAX: Final = 4 << 20
+
+
+class EarlierTrial(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A trial of an earlier search, and what it reported last: after which `step`, and which
+    `value` (null: it broke down)."""
+
+    params: dict[str, str]
+    step: float
+    value: float | None
 
 
 class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -40,6 +50,9 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     A job of kind `tune` is a search: it holds `gpus` for its trials and runs nothing itself.
     `command` is what each trial runs, with the next of its `configurations`: those that are listed,
     or every combination of `params`; `search`: in their order (`grid`), or in another (`random`).
+    With a `searcher` (`kde`, `tpe`, `gp`, `cma-es`) and a `space`, it is after those listed what
+    that one proposes by what trials reported until then, from this `seed`; it knows what `earlier`
+    trials reported.
     `recipe`: the one over its trials, and limits, like `tune.asha(mode=max); deadline=6h`; without
     it that of the cluster. `metric`: what trials are judged by, of those that they report; with
     `printed` also of those that they print, as `acc=0.9` or in a JSON object. A trial that you
@@ -85,6 +98,10 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     params: dict[str, list[str]] = {}
     configurations: list[dict[str, str]] = []
     search: str = "grid"
+    searcher: str = ""
+    space: dict[str, Parameter] = {}
+    seed: int = 0
+    earlier: list[EarlierTrial] = []
     metric: str = ""
     recipe: str = ""
     printed: bool = False

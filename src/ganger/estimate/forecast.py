@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 RECENT = 6
 """Values that say where the series stands now."""
+_REMEMBERED = 200
+"""Values; what was before them counts for nothing in a mean that forgets."""
 
 
 def forecast(series: Sequence[float], ahead: int, season: int = 144) -> NDArray[np.float64]:
@@ -73,7 +75,7 @@ class Seasonal:
 
     def ahead(self, series: Sequence[float], steps: int) -> NDArray[np.float64]:
         """The cycle, moved."""
-        return forecast(series, steps, self.season)
+        return forecast(series[-self.season - RECENT :], steps, self.season)
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class Holt:
 
     def ahead(self, series: Sequence[float], steps: int) -> NDArray[np.float64]:
         """The level and what is left of the trend, added up."""
+        series = series[-_REMEMBERED:]
         level, slope = float(series[0]), 0.0
         for value in series[1:]:
             before = level

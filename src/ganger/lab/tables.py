@@ -18,6 +18,7 @@ from ganger.core.units import SECOND, format_duration
 from ganger.lab.billing.power import figure
 from ganger.lab.metrics import By, Group, aggregate, breakdown
 from ganger.lab.result import Run
+from ganger.lab.serving.windows.words import read_and_run
 from ganger.lab.simulating.waited import hours, shares
 from ganger.lab.words import headline, leaders, notes, remarks, same_each_time
 
@@ -124,28 +125,43 @@ def services_table(runs: Sequence[Run]) -> RenderableType:
     """How the services of every run did whose requests were simulated, with their yardsticks."""
     table = _table("services")
     table.add_column("recipe", overflow="fold")
-    table.add_column("service", overflow="fold")
+    table.add_column("service", overflow="fold", min_width=len(_ORACLE))
     every = [figures for run in runs for figures in run.services.values()]
     bounded = any("attainment_bound" in figures for figures in every)
     for title in ("requests", "in time", *["at most"] * bounded, "p50", "p99", "drops", "batch"):
         table.add_column(title, justify="right", no_wrap=True)
+    windows = []
     for run in runs:
+        label = _told_apart(run, runs)
         for name, figures in run.services.items():
             bound = figures.get("attainment_bound")
             limit = [_share(bound)] if bounded else []
-            table.add_row(printable(run.recipe), printable(name), *_served(figures, limit))
+            table.add_row(printable(label), printable(name), *_served(figures, limit))
             foreseen = figures.get("clairvoyant")
             if foreseen is not None:
-                table.add_row("", "  clairvoyant", *_served(foreseen, [""] * bounded))
+                table.add_row("", _ORACLE, *_served(foreseen, [""] * bounded))
+            if "windows" in figures:
+                windows.append(f"{label}, {name}: {read_and_run(figures['windows'])}")
     said = ["In time: answered by the deadline, of all requests that came."]
     if bounded:
         said.append(f"At most: {AT_MOST}")
     if any("clairvoyant" in figures for figures in every):
         said.append(f"Clairvoyant: {FORESEEN}")
-    said += no_row(run.services for run in runs)
+    said += [*no_row(run.services for run in runs), *windows]
     return Stack(table, *(Text(printable(line), style="dim") for line in said))
 
 
+def _told_apart(run: Run, runs: Sequence[Run]) -> str:
+    """Its recipe, and what else tells it from the others."""
+    words = [run.recipe]
+    if len({each.load for each in runs}) > 1:
+        words.append(f"load {run.load:g}")
+    if len({each.seed for each in runs}) > 1:
+        words.append(f"seed {run.seed}")
+    return ", ".join(words)
+
+
+_ORACLE: Final = "clairvoyant"
 AT_MOST = (
     "no recipe can have more, with as many replicas all the time as the service may have and the"
     " cluster has room for, without luck."

@@ -139,7 +139,7 @@ def _last(module: str) -> str:
     return module.rpartition("/")[2]
 
 
-ELASTIC = frozenset(("elastic", "resizing", "pollux", "sia", "ones", "dorm"))
+ELASTIC = frozenset(("elastic", "resizing", "pollux", "sia", "ones", "dorm", "singularity"))
 """The mechanisms that change sizes."""
 HETEROGENEOUS = frozenset(("program", "pop", "sia", "allox", "gandiva_fair"))
 """The mechanisms that tell GPU types apart."""
@@ -209,7 +209,8 @@ PLANES: dict[str, dict[str, str]] = {
             ("scale.static-peak", "scale.reactive", "scale.threshold", "scale.asked"),
             "ganger.recipes.serving.scaling",
         ),
-        **dict.fromkeys(("mark", "barista"), "ganger.recipes.serving.planning.recipes"),
+        **dict.fromkeys(
+            ("mark", "barista", "inferline"), "ganger.recipes.serving.planning.recipes"),
     },
     "tuning": {
         **dict.fromkeys(

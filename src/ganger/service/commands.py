@@ -12,19 +12,16 @@ import numpy as np
 
 from ganger.client.states import state_of
 from ganger.core.errors import BadInput
-from ganger.core.events import Accepted, AnyEvent, Command, NodeCommand, Unable
+from ganger.core.events import Accepted, AnyEvent, Command, NodeCommand
 from ganger.core.kernel import Kernel
-from ganger.core.plan import Spawn
 from ganger.core.spec import JobSpec, Kind, TenantSpec
-from ganger.core.state.bounds import refuse_unfit
 from ganger.core.state.jobs import Phase
 from ganger.core.state.reducer import DECLARES
 from ganger.core.units import WHOLE
 from ganger.engines.launch import Launch
-from ganger.mechanisms.tuning.trials import trial_of
 from ganger.service.durable.journal import NUMBERS_FROM, Journal, SetAside
 from ganger.service.errors import Bug
-from ganger.service.jobs.families import born, children_of, joined, next_child, refuse_unpriced
+from ganger.service.jobs.families import children_of, joined, refuse_unpriced
 from ganger.service.jobs.job_facts import JobFacts, Prepared
 from ganger.service.jobs.limits import Group
 
@@ -271,72 +268,6 @@ class Order(Ask):
 
     def answer(self) -> list[int]:
         """The jobs' rows."""
-        return self.rows
-
-
-class Bear(Ask):
-    """Answer a Spawn: accept the children that a policy asked for. What they run stands in their
-    facts, so that the journal is decided again without the searcher that chose it."""
-
-    own = True
-
-    def __init__(self, wanted: Spawn) -> None:
-        super().__init__()
-        self._wanted = wanted
-        self.parent = wanted.parent
-
-    def enter(self, turn: Turn, daemon: Daemon) -> None:
-        """One Accepted each; an Unable for those that cannot be."""
-        parent, jobs = self._wanted.parent, turn.kernel.jobs
-        if jobs.phase[parent] >= Phase.FINISHED:
-            return
-        facts, kind = daemon.journal.facts(parent), Kind(int(jobs.kind[parent]))
-        for left in range(self._wanted.n, 0, -1):
-            row = turn.next_row
-            spec = msgspec.structs.replace(self._wanted.spec, name=str(row + 1), submitted=turn.at)
-            try:
-                if facts.family is None:
-                    raise BadInput("it was submitted without saying what its children are")
-                if self._wanted.copies is not None:
-                    raise BadInput("trials that begin as copies of others run in simulation only")
-                event = Accepted(row, spec, spawned=True)
-                refuse_unfit((event,), turn.kernel, len(turn.jobs))
-                number = next_child(turn, parent)
-            except BadInput as error:
-                turn.events.append(Unable(parent, Spawn.__name__, left, str(error)))
-                return
-            turn.jobs.append((row, born(spec, facts, kind, number)))
-            turn.events.append(event)
-
-
-class AddTrials(Ask):
-    """Accept more trials of a search, each with these values of parameters, on `gpus` GPUs. Answers
-    with their rows."""
-
-    def __init__(self, parent: int, configurations: list[dict[str, str]], gpus: int) -> None:
-        super().__init__()
-        self._parent, self._configurations, self._gpus = parent, configurations, gpus
-        self.rows: list[int] = []
-
-    def enter(self, turn: Turn, daemon: Daemon) -> None:
-        """One Accepted each."""
-        parent, kernel = self._parent, turn.kernel
-        if kernel.jobs.phase[parent] >= Phase.FINISHED:
-            raise BadInput(f"search {parent + 1} is over", mend="submit another search")
-        facts = daemon.journal.facts(parent)
-        spec = trial_of(kernel.view, parent, self._gpus)
-        for values in self._configurations:
-            row = turn.next_row
-            own = msgspec.structs.replace(spec, name=str(row + 1), submitted=turn.at)
-            event = Accepted(row, own)
-            refuse_unfit((event,), kernel, len(turn.jobs))
-            number = next_child(turn, parent)
-            turn.jobs.append((row, born(own, facts, Kind.TUNE, number, values)))
-            turn.events.append(event)
-            self.rows.append(row)
-
-    def answer(self) -> list[int]:
-        """Their rows."""
         return self.rows
 
 

@@ -51,6 +51,7 @@ from ganger.service.jobs.holds import Holds
 from ganger.service.jobs.launches import launch_of
 from ganger.service.nodes import refuse_others
 from ganger.service.reports.counters import Counters
+from ganger.service.searches.proposing import Proposing
 from ganger.service.windows import Windows
 
 log = logging.getLogger("ganger.service")
@@ -88,6 +89,7 @@ class Daemon:
         self.window = 10 * SECOND
         """How long the windows are in which services report, microseconds."""
         self.later = Later()
+        self.proposing = Proposing(journal.path, self.ask)
         self.tally = Counters()
         self.since = time.time()
         self.on_step: Callable[[], None] = lambda: None

@@ -24,10 +24,11 @@ from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel, searches
 from ganger.mechanisms.tuning.racing import Racing
 from ganger.recipes.tuning.easeml import Tenants
-from ganger.service.commands import Ask, Bear, Finish
+from ganger.service.commands import Ask, Finish
 from ganger.service.durable.recovery import guard_of
 from ganger.service.durable.reported import plans_backwards
 from ganger.service.jobs.families import children_of
+from ganger.service.searches.births import Bear
 
 if TYPE_CHECKING:
     from ganger.service.daemon import Daemon

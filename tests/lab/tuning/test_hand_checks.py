@@ -67,7 +67,8 @@ def test_asha_that_stops_lets_whoever_comes_in_a_bad_order_go_on() -> None:
 
 def test_asha_that_promotes_runs_new_trials_until_a_third_may_go_on() -> None:
     """One at a time, as in the paper: three at the first rung, then the best of them to epoch 3,
-    where it is one of one and waits for two others, and so on."""
+    where it is one of one and waits for two others, and so on. Those that are set aside at the
+    end have completed."""
     found = searched(
         experiment(1, trials=6), table(*DOWN[:6]), "tune.asha(epochs=9,variant=promote)"
     )
@@ -94,6 +95,7 @@ def test_asha_that_promotes_runs_new_trials_until_a_third_may_go_on() -> None:
         (8, "paused", 5),
         (8, "start", 1),
         (10, "paused", 1),
+        *((10, "retire", trial) for trial in (0, 2, 3, 4, 5)),
     ]
     assert found.epochs() == [3, 3, 1, 1, 1, 1]
 

@@ -55,16 +55,23 @@ def test_without_a_number_of_trials_the_recipe_or_the_searcher_says_it() -> None
     assert found["configurations"] == [{"lr": "0.01", "opt": "a"}, {"lr": "0.02", "opt": "b"}]
 
 
+def test_a_searcher_that_learns_is_asked_by_the_daemon() -> None:
+    points = [{"lr": 0.01, "opt": "a"}]
+    for said in ({"recipe": "tune.bohb"}, {"searcher": "kde"}):
+        request = asked(points=points, seed=7, **said)
+        assert request["configurations"] == [{"lr": "0.01", "opt": "a"}]
+        assert (request["searcher"], request["space"], request["seed"]) == ("kde", SPACE, 7)
+    assert "searcher" not in asked(searcher="quasi-random")
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [
         ({"command": []}, "what does a trial run"),
         ({"space": {}}, "there is nothing to try"),
-        ({"recipe": "tune.bohb"}, "kde learns from reports"),
-        ({"searcher": "kde"}, "kde learns from reports"),
         ({"recipe": "fifo"}, "does not decide over the trials"),
         ({"recipe": "tune.random(trials=11)", "searcher": "grid"}, "there are 10 configurations"),
-        ({"searcher": "tpe"}, "there is no searcher"),
+        ({"searcher": "clever"}, "there is no searcher"),
     ],
 )
 def test_what_a_daemon_cannot_run_is_refused(said: dict[str, Any], words: str) -> None:

@@ -153,7 +153,7 @@ def test_what_is_wrong_is_one_sentence_with_its_place(
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('cluster = "2x4xT4"', 'cluster = "2x4xT4"\nwindows = "1m"', "windows: it means nothing"),
+        ('trace = "trace.csv"', 'window = "soon"\ntrace = "trace.csv"', "training: window"),
         ('cluster = "2x4xT4"', "", "cluster: services beside training run on a cluster"),
         ('["clipper"]', '["clipper", "nanily"]', "routers: beside training there is one"),
         ('["clipper"]', '["clipper"]\nfaster = [2]', "faster: it means nothing beside training"),
@@ -246,3 +246,11 @@ def test_an_slo_is_for_those_without_a_deadline() -> None:
 def test_the_examples_are_read() -> None:
     for name in ("scenario.toml", "day.toml"):
         assert sum(map(len, read_scenario(EXAMPLES / name).requests().chunks())) > 5000
+
+
+def test_services_are_run_by_the_windows_that_they_report(tmp_path: Path) -> None:
+    text = BESIDE.replace('cluster = "2x4xT4"', 'cluster = "2x4xT4"\nwindows = "1m"')
+    error = run(tmp_path, text.replace("[training]", '[training]\nwindow = "10s"')).exception
+    assert isinstance(error, BadInput), error
+    assert "windows: services are run by the windows that they report" in str(error)
+    assert printed(tmp_path, text)["runs"][0]["services"]["web"]["windows"]["seconds"] == 60

@@ -112,6 +112,12 @@ Examples:
     help="The recipe that batches --requests.",
 )
 @click.option("--slo", metavar="TIME", help="Deadline of --requests that state none.")
+@click.option(
+    "--by-windows",
+    is_flag=True,
+    help="With --requests: what a service does in a --window that is like others is read from a "
+    "table of those.",
+)
 @yardsticks_option
 @click.option(
     "--knows",
@@ -370,8 +376,10 @@ def _rates(path: Path | None) -> Any:
 def _traffic(options: dict[str, Any]) -> Any:
     """The requests that services answer one by one, if any are given. Raises BadInput."""
     if options["requests"] is None:
-        if options["slo"] is not None:
-            raise BadInput("there are no requests", where="--slo", mend="add --requests FILE")
+        for name in ("slo", "by_windows"):
+            if options[name]:
+                where = f"--{name.replace('_', '-')}"
+                raise BadInput("there are no requests", where=where, mend="add --requests FILE")
         return None
     if options["models"] is None or options["rates"] is not None:
         raise BadInput(
@@ -395,6 +403,7 @@ def _traffic(options: dict[str, Any]) -> Any:
         watch=options["report"] is not None,
         yardsticks=options["yardsticks"],
         remembers=options["log"] is not None,
+        by_windows=options["by_windows"],
     )
 
 

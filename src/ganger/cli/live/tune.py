@@ -76,7 +76,10 @@ def tune() -> None:
 @click.option("--max/--min", "most", default=None, help="More is better. Default: less is.")
 @click.option("--recipe", default="", shell_complete=completion.inner_recipes,
     help="The recipe over the trials. Default: tune.asha.")  # fmt: skip
-@click.option("--searcher", default="", help="random (default), quasi-random, grid or points.")
+@click.option("--searcher", default="",
+    help="random (default), quasi-random, grid, points, kde, tpe, gp, cma-es.")  # fmt: skip
+@click.option("--warm-start", multiple=True, metavar="SEARCH", shell_complete=completion.jobs,
+    help="Let a searcher that learns know what trials of this search reported.")  # fmt: skip
 @click.option(
     "--trials", type=click.IntRange(1, 10_000), help="The most trials. Default: as the recipe says."
 )
@@ -111,6 +114,7 @@ def tune() -> None:
 def run(
     words: tuple[str, ...],
     env: tuple[str, ...],
+    warm_start: tuple[str, ...],
     retries: int,
     detach: bool,
     dry_run: bool,
@@ -134,6 +138,8 @@ def run(
     if client is not None and options["parallel"] is None and experiment.where == _WORDS:
         experiment = _fitted(experiment, client.call("GET", "/v1/status", Status).gpus)
     fields = search_of(experiment, experiment.document.recipe)
+    if warm_start:
+        fields["earlier"] = _earlier(client or Client(), warm_start, fields)
     fields |= {
         "retries": retries,
         "cwd": str(Path.cwd()),
@@ -150,10 +156,33 @@ def run(
         print_json(answer)
         return
     if not as_json:
-        many = len(request.configurations)
-        click.echo(f"search {answer.job}: up to {many} trials of {request.recipe}")
+        many = f"up to {len(request.configurations)} trials"
+        if request.searcher:
+            many = f"trials that {request.searcher} proposes,"
+        click.echo(f"search {answer.job}: {many} of {request.recipe}")
     if not detach:
         _follow_until_over(client, answer.job, as_json=as_json)
+
+
+def _earlier(
+    client: Client, searches: tuple[str, ...], fields: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """What trials of earlier searches reported last. Raises BadInput."""
+    if not fields.get("searcher"):
+        raise BadInput(
+            "the searcher learns from no reports",
+            where="--warm-start",
+            mend="use --searcher kde, tpe, gp or cma-es",
+        )
+    trials = list[dict[str, Any]]()
+    for search in searches:
+        family = _search_named(client, search).family
+        for child in family.children if family is not None else ():
+            if child.step is not None:
+                trials.append({"params": child.params, "step": child.step, "value": child.value})
+    if not trials:
+        raise BadInput("no trial of it has reported", where="--warm-start", mend="name another")
+    return trials
 
 
 def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:

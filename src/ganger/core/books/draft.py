@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from ganger.core.books.ledger import Ledger, rooms
+from ganger.core.books.succession import take_over
 from ganger.core.errors import InvariantError
 from ganger.core.events import ANYTHING
 from ganger.core.plan import (
@@ -166,7 +167,7 @@ class Draft:
             for job in held
             if known is not None and (job in known.asleep or self._left_asleep(job, known))
         }
-        return books.take_over({job: (self.shape(job), held[job]) for job in held}, asleep)
+        return take_over(books, {job: (self.shape(job), held[job]) for job in held}, asleep)
 
     def _left_asleep(self, job: int, ledger: Ledger) -> bool:
         """Whether `job` was asleep when this draft last stopped it."""

@@ -5,7 +5,7 @@ Every change can be undone: `mark()`, then `rollback(mark)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
 
@@ -152,21 +152,6 @@ class Ledger(Occupancy):
         """Whether `job` was asleep when it was last stopped, which can still be undone."""
         last = next((did for who, _, did in reversed(self.trail) if who == job), None)
         return last is _LEFT_ASLEEP
-
-    def take_over(self, held: Mapping[int, tuple[Shape, Placement]], asleep: Set[int]) -> list[int]:
-        """Give these jobs what they hold, to those in `asleep` the memory of it; the jobs that
-        got it, ascending. Sleeping jobs come first: others may be placed over their memory, but not
-        they under others. Then come the first to arrive."""
-        given = list[int]()
-        for job in sorted(held, key=lambda job: (job not in asleep, job)):
-            try:
-                self.take(job, *held[job])
-            except InvariantError:
-                continue
-            if job in asleep:
-                self.doze(job)
-            given.append(job)
-        return sorted(given)
 
     def lay_down(self, job: int, shape: Shape, placement: Placement) -> None:
         """`job`, which was asleep on `placement`, sleeps there again. Raises InvariantError if a

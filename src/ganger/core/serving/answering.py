@@ -42,13 +42,24 @@ class BatchTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.mean[0] * exp(_Z95 * sigma - sigma * sigma / 2)
 
 
+class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A stage of a pipeline: the `model` that runs, and the stages that it `feeds`, by number, with
+    how many items it hands them for each of its own, on average. A stage comes after those that
+    feed it."""
+
+    model: str
+    feeds: tuple[tuple[int, float], ...] = ()
+
+
 class Answering(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`times`: by GPU type, of each share on which the model was measured; `load`: seconds until a
-    replica that has started answers; `accuracy`: None where not known."""
+    replica that has started answers; `accuracy`: None where not known; `stages`: of a pipeline,
+    which has none of these of its own."""
 
     times: dict[str, tuple[BatchTimes, ...]] = {}
     load: float = 0.0
     accuracy: float | None = None
+    stages: tuple[Step, ...] = ()
 
     def on(self, gpu_type: str, share: float = 1.0) -> BatchTimes | None:
         """Of a share of that type (to a thousandth); None where nobody measured it."""

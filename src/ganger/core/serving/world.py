@@ -134,7 +134,8 @@ class Lane(Struct, eq=False):
     `type`: of device; `device`: lanes of one device share it; `store`: its memory, -1 where memory
     is not watched; `share`: of the device; `copies`: whether it loads models and runs none;
     `ahead`: how long before its batch should end it asks for the next; `cache`: bytes for what
-    token models keep of sequences, -1 where that is not watched, and `cached`, those in use.
+    token models keep of sequences, -1 where that is not watched, and `cached`, those in use;
+    `only`: the one model that it runs, -1: any.
     """
 
     number: int
@@ -153,6 +154,7 @@ class Lane(Struct, eq=False):
     down: bool = False
     cache: int = -1
     cached: int = 0
+    only: int = -1
 
 
 class Store(Struct, eq=False):
@@ -278,8 +280,8 @@ class World:
         self.wanted = 0
         """How many lanes a router that `retires` wants, whether there are so many or not."""
         self._seed, self._last_task = seed, 0
-        tables: dict[tuple[str, float], dict[int, Latencies | None]] = {}
-        self._tables = [tables.setdefault((lane.type, lane.share), {}) for lane in lanes]
+        tables: dict[tuple[str, float, int], dict[int, Latencies | None]] = {}
+        self._tables = [tables.setdefault((lane.type, lane.share, lane.only), {}) for lane in lanes]
 
     # ------------------------------------------------------------------ predictions
 
@@ -289,7 +291,9 @@ class World:
         try:
             return tables[model]
         except KeyError:
-            tables[model] = self.models[model].latencies.get((lane.type, lane.share))
+            runs = lane.only in (-1, model)
+            known = self.models[model].latencies.get((lane.type, lane.share))
+            tables[model] = known if runs else None
             return tables[model]
 
     def times(self, model: int, lane: Lane) -> Times | None:

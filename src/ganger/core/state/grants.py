@@ -9,6 +9,7 @@ wait for them. `parent` says whose child a job is, `within` in whose grant it is
 from __future__ import annotations
 
 from ganger.core.books.ledger import Ledger, rooms
+from ganger.core.books.succession import take_over
 from ganger.core.errors import InvariantError
 from ganger.core.plan import Placement
 from ganger.core.spec import Shape
@@ -39,7 +40,7 @@ class Grants:
         before = self.inner.get(parent)
         books = Ledger(self._nodes, rooms(shape, placement))
         if before is not None:
-            if len(books.take_over(before.holds, before.asleep)) < len(before.holds):
+            if len(take_over(books, before.holds, before.asleep)) < len(before.holds):
                 raise InvariantError(f"what children of job {parent} hold is not free in its grant")
             books.leaving = before.leaving
             books.settle()

@@ -15,6 +15,11 @@ class Searcher(Protocol):
         """The next point."""
         ...
 
+    def took(self, point: Point) -> None:
+        """The trial of what was proposed last has this point: a curve table has only some points,
+        and texts have six digits."""
+        ...
+
     def tell(self, point: Point, epoch: float, badness: float) -> None:
         """A trial of `point` reported after `epoch` epochs; the less bad the better, NaN: it broke
         down."""

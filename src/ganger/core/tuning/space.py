@@ -19,6 +19,8 @@ from ganger.core.errors import BadInput
 Value: TypeAlias = float | int | str | bool
 Point: TypeAlias = dict[str, Value]
 _ANEW, _UP, _DOWN = 0.25, 1.2, 0.8
+_DIGITS: Final = 1e-5
+"""What `spelled` may round a number up or down by, as a part of it."""
 GRID_MAX: Final = 100_000
 """The most points of a grid."""
 GRID_VALUES_MAX: Final = 1_000_000
@@ -132,6 +134,20 @@ class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         whole = self.type != "integer" or float(value).is_integer()
         return whole and self.low <= value <= self.high
 
+    def read(self, word: str) -> Value | None:
+        """The value that is `spelled` so, at an end of a range where it was rounded beyond that;
+        None if it has no such value."""
+        if self.type == "choice":
+            return next((value for value in self.values if spelled(value) == word), None)
+        try:
+            number = float(word)
+        except ValueError:
+            return None
+        if not self.low - abs(self.low) * _DIGITS <= number <= self.high + abs(self.high) * _DIGITS:
+            return None
+        number = min(max(number, self.low), self.high)
+        return number if self.type == "real" else int(number) if number.is_integer() else None
+
     def steps(self) -> list[Value]:
         """Its values in a grid."""
         if self.type == "choice":
@@ -152,6 +168,14 @@ class Parameter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         if self.type == "integer":
             return list(dict.fromkeys(round(value) for value in values))
         return list(values)
+
+
+def spelled(value: Value) -> str:
+    """A value as commands and journals have it. Real numbers have six digits: people read them, and
+    no training tells more apart."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 class Space:
@@ -253,6 +277,17 @@ class Space:
                 )
             seen[name] = point[name]
         return seen
+
+    def read(self, words: Mapping[str, str]) -> Point | None:
+        """The point whose values are `spelled` so; None where no point of the space is."""
+        point: Point = {}
+        for name, parameter in self.parameters.items():
+            if self.matters(name, point):
+                value = parameter.read(words.get(name, ""))
+                if value is None:
+                    return None
+                point[name] = value
+        return point
 
     def grid(self) -> list[Point]:
         """Every combination of `steps` once, the last parameter fastest. Raises BadInput for too

@@ -58,6 +58,14 @@ function ticks(top, most, timed) {
   return out;
 }
 const LOG_TICKS = [0.001, 0.01, 0.1, 1, 10, 60, 600, 3600, 36000, 4 * 86400, 40 * 86400, 400 * 86400];
+// The same, closer together: so that a short logarithmic scale has three at least.
+const CLOSER = [[...LOG_TICKS, 0.003, 0.03, 0.3, 3], [
+  ...[0.001, 0.01, 0.1, 1].flatMap((n) => [n, 2 * n, 5 * n]), 10, 20, 30, ...[1, 2, 5, 10, 20, 30].map((n) => n * 60),
+  ...[1, 2, 5, 10].map((n) => n * 3600), ...[1, 2, 4, 10, 20, 40, 100, 200, 400].map((n) => n * 86400)]];
+function logTicks(low, high) {
+  const within = [LOG_TICKS, ...CLOSER].map((some) => some.filter((v) => v >= low && v <= high));
+  return (within.find((some) => some.length > 2) || within.at(-1)).sort((a, b) => a - b);
+}
 
 function frame(box, height, label) {
   const width = Math.max(box.clientWidth, 160);

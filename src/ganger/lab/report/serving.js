@@ -68,7 +68,7 @@ const CHARTS = {
     const stops = list.flatMap((l) => l.points.map((p) => p[0])).sort((a, b) => a - b), top = ticks(stops.at(-1) || 1, 6, false).at(-1);
     const x = { range: [0, top], ticks: ticks(top, 6, false), text: count, stops, say: (v) => `${count(v)} in time a second` };
     const values = tops(list).filter((v) => v > 0), low = Math.min(...values) / 1.5, high = Math.max(...values) * 1.5;
-    const y = { log: low, ticks: [...LOG_TICKS, 0.03, 0.3].filter((v) => v > low && v < high).sort((a, b) => a - b).concat(high), text: (v) => (v === high ? "" : tick(v)), say: time };
+    const y = { log: low, ticks: [...logTicks(low, high), high], text: (v) => (v === high ? "" : tick(v)), say: time };
     if (stops.length) lines(box, list, { title: "Latency over throughput", x, y, dots: true, direct: true, at: exact, height: 320 });
   },
   fleets(box) {

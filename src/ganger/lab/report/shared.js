@@ -40,7 +40,7 @@ function distribution(box, key, floor, title, drawn = null) {
   const low = Math.min(...xs), high = Math.max(...xs, low * 10);
   const list = (drawn || shown()).map((g) => ({ series: g.series, label: label(g), points: curve(g[key], floor, high) }));
   const stops = Array.from({ length: 121 }, (_, i) => low * (high / low) ** (i / 120));
-  const x = { log: true, range: [low, high], ticks: LOG_TICKS.filter((v) => v >= low && v <= high), text: tick, stops, say: (v) => `within ${time(v)}` };
+  const x = { log: true, range: [low, high], ticks: logTicks(low, high), text: tick, stops, say: (v) => `within ${time(v)}` };
   lines(box, list, { title, x, y: PER_CENT, at: below });
 }
 function scale(values, timed, most = 5) {

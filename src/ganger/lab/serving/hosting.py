@@ -12,25 +12,36 @@ from ganger.core.errors import BadInput
 from ganger.core.events import AnyEvent
 from ganger.core.events import Served as WindowOver
 from ganger.core.serving.router import Router
-from ganger.core.serving.world import Lane, World
+from ganger.core.serving.world import Known, Lane, World
 from ganger.core.spec import Kind, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, SECOND, WHOLE
 from ganger.lab.serving.fleet import Fleet
-from ganger.lab.serving.run import all_known, foretold, give_caches, right_of
+from ganger.lab.serving.run import (
+    SOON,
+    all_known,
+    foretold,
+    give_caches,
+    pipelines_of,
+    right_of,
+)
 from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.tokens import rooms_of
 from ganger.lab.serving.watching import Watched, Watching
-from ganger.lab.serving.yardsticks.bound import Bound
+from ganger.lab.serving.windows.capacity import capacity_of
+from ganger.lab.serving.windows.choosing import Parts
+from ganger.lab.serving.windows.holding import HeldBack
+from ganger.lab.serving.yardsticks.bound import COARSE, Bound
 from ganger.lab.serving.yardsticks.classes import ClassKey, bounded_by_class, keys_of
 from ganger.lab.serving.yardsticks.future import Columns
 from ganger.lab.serving.yardsticks.rates import Rates, Talking
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.host import Requested, Requesting
 from ganger.sim.requests.physics import Physics
-from ganger.sim.requests.plane import Plane
+from ganger.sim.requests.plane import KEEP, Plane
+from ganger.workloads.models.matching import matched
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.requests.columns import Chunk, Requests
 from ganger.workloads.trace import Trace
@@ -49,7 +60,8 @@ class Traffic:
     microseconds, for requests without a deadline; `router`: a recipe; `watch`: whether what a
     report draws of batches is kept; `yardsticks`: whether it is also found how many could be in
     time, and how many are under a router that knows them before they come; `remembers`: whether
-    each window is reported with what the router remembers, for a log."""
+    each window is reported with what the router remembers, for a log; `by_windows`: whether windows
+    that are like others are read from a table."""
 
     requests: Requests
     models: Models
@@ -59,6 +71,7 @@ class Traffic:
     watch: bool = False
     yardsticks: bool = False
     remembers: bool = False
+    by_windows: bool = False
 
 
 class _Recorded(Requesting):
@@ -115,9 +128,13 @@ class Served:
         self._bounds: dict[str, _Bounds] = {}
         self._foreseen: dict[str, Tally | str] = {}
         """By service, what a router that knows the future did; or why there is none."""
+        self._backs: dict[str, HeldBack] = {}
+        self._thinned: list[tuple[HeldBack, Tally, Parts]] = []
+        """Tallies that lack the windows that were read."""
+        self._window = window
         declared = trace.declared
         services: dict[str, Requested] = {}
-        known = {model.name for model in traffic.models.models.values()}
+        known = {*traffic.models.models, *traffic.models.pipelines}
         for job in np.flatnonzero(declared.kind[: trace.jobs] == Kind.SERVE).tolist():
             name, model = declared.name(job), declared.models[int(declared.model[job])]
             if model in known:
@@ -129,7 +146,7 @@ class Served:
                 )
         if not services:
             raise BadInput(
-                "no job of kind serve names a model of the models file",
+                "no job of kind serve names a model or a pipeline of the models file",
                 where=trace.name,
                 mend="give services a `model`",
             )
@@ -151,11 +168,10 @@ class Served:
         """A service on up to so many places of each type of device (`held`)."""
         most, share = role.range[1], role.needs.share / WHOLE
         made = _Made(model, tuple(held), most, share, traffic, seed)
-        lacks = [type_ for type_ in held if (type_, share) not in made.known[0].latencies]
-        if lacks:
+        for stage, type_ in made.lacks:
             part = "" if share == 1 else f"{share:g} of a "
             raise BadInput(
-                f"model {model!r} was not measured on {part}{lacks[0]}",
+                f"model {stage!r} was not measured on {part}{type_}",
                 where=name,
                 mend="add its latency there to the models file"
                 + (f", with share = {share:g}" if part else ""),
@@ -167,24 +183,54 @@ class Served:
                 where="--router",
                 mend="name another recipe",
             )
-        plane, self._tallies[name] = made.plane(router)
+        back = self._hold(name, made, router, traffic) if traffic.by_windows else None
+        plane, self._tallies[name] = self._plane(made, router, back, Parts())
         if traffic.watch:
             self._watchings[name] = Watching(plane.world)
             plane.watch(self._watchings[name])
         beside = None
-        if traffic.yardsticks:
+        if traffic.yardsticks and not made.models.pipelines:
             self._bounds[name] = _Bounds(made, held, begins, router.can.divides)
             if not router.can.foresees:
-                beside = self._beside(name, made)
-        predicted = made.models.models[model].predicted
-        says = None if predicted is None else predicted.tolist()
-        return Requested(plane, made.known[0].load, says, beside)
+                beside = self._beside(name, made, back)
+        alone = made.models.models.get(model)
+        says = None if alone is None or alone.predicted is None else alone.predicted.tolist()
+        return Requested(plane, sum(known.load for known in made.known), says, beside, back)
 
-    def _beside(self, name: str, made: _Made) -> Plane | None:
+    def _hold(self, name: str, made: _Made, router: Router, traffic: Traffic) -> HeldBack:
+        """The requests of a service by windows. Raises BadInput where each has to be run."""
+        for why, given in (
+            (f"{router.name} knows all requests that come",
+             router.can.foresees and not router.can.ahead),
+            (f"{router.name} gives lanes back over time", router.can.retires),
+            (f"{name} is a pipeline", bool(made.models.pipelines)),
+            ("a report draws every window", traffic.watch),
+        ):  # fmt: skip
+            if given:
+                raise BadInput(f"{why}: that needs every request", where="--by-windows",
+                               mend="leave one of the two out")  # fmt: skip
+        back = self._backs[name] = HeldBack(made.checked(), self._window, made.tally, made.needs)
+        return back
+
+    def _plane(
+        self, made: _Made, router: Router, back: HeldBack | None, parts: Parts
+    ) -> tuple[Plane, Tally]:
+        """A router over the lanes of a service, and what counts how it does; `parts` of requests
+        that are held back. Raises BadInput."""
+        world = made.world()
+        if back is None:
+            return made.plane(world, router, made.source(world, router).chunks())
+        chunks = back.outlet(made.source(world, router), parts)
+        plane, tally = made.plane(world, router, chunks, SOON)
+        plane.watch(parts)
+        self._thinned.append((back, tally, parts))
+        return plane, tally
+
+    def _beside(self, name: str, made: _Made, back: HeldBack | None) -> Plane | None:
         """The same under a router that knows the future, where there can be one."""
         oracle = make_router(ORACLE)
         try:
-            plane, self._foreseen[name] = made.plane(oracle)
+            plane, self._foreseen[name] = self._plane(made, oracle, back, Parts(made.tally))
         except BadInput as error:
             self._foreseen[name] = error.what
             return None
@@ -193,6 +239,8 @@ class Served:
     def figures(self, now: int) -> dict[str, dict[str, Any]]:
         """By service, once the run is over: its figures, and why requests were dropped."""
         self.host.close(now)
+        for back, tally, parts in self._thinned:
+            back.complete(tally, parts)
         return {name: self._figures(name, tally) for name, tally in self._tallies.items()}
 
     def _figures(self, name: str, tally: Tally) -> dict[str, Any]:
@@ -202,8 +250,11 @@ class Served:
         figures: dict[str, Any] = {
             **own, "dropped_by_reason": dict(tally.dropped), "classes": classes,
         }  # fmt: skip
+        if name in self._backs:
+            figures["windows"] = self._backs[name].to_json()
         if name in self._bounds:
-            bound = self._bounds[name].bound(classes)
+            coarse = name in self._backs and tally.requests > COARSE
+            bound = self._bounds[name].bound(classes, coarse=coarse)
             figures["attainment_bound"] = bound.attainment
             figures["goodput_bound_per_second"] = bound.goodput_per_second
         if isinstance(foreseen, Tally):  # whoever knows the future can do what the router does
@@ -240,45 +291,114 @@ class _Made:
         traffic: Traffic,
         seed: int,
     ) -> None:
-        self._types, self._lanes, self._share = types, lanes, share
+        self.model, self._types, self._lanes, self._share = model, types, lanes, share
         self._traffic, self._seed = traffic, seed
         self._only = _only(traffic.requests, model)
-        self.models = Models({model: traffic.models.models[model]}, traffic.models.devices)
+        self.models = _of_service(traffic.models, model)
         self._fleet = Fleet(tuple((type_, lanes) for type_ in types))
         self.known = all_known(self._only, self.models, self._fleet, share)
 
-    def world(self) -> World:
-        """Lanes that are all down."""
-        types = [type_ for type_ in self._types for _ in range(self._lanes)]
+    @property
+    def lacks(self) -> list[tuple[str, str]]:
+        """Models and types on which they had to be measured: that of a service on each, those of a
+        pipeline on any."""
+        if self.models.pipelines:
+            return [
+                (known.name, self._types[0])
+                for known in self.known
+                if not any(self._runs(known, type_) for type_ in self._types)
+            ]
+        return [
+            (self.known[0].name, each)
+            for each in self._types
+            if not self._runs(self.known[0], each)
+        ]
+
+    def _runs(self, known: Known, type_: str) -> bool:
+        """Whether a model was measured on a type."""
+        return (type_, self._share) in known.latencies
+
+    def _kinds(self) -> list[tuple[str, int]]:
+        """Of the lanes that there may be: a type and the one model that runs there; -1: all."""
+        whole = [
+            (type_, -1)
+            for type_ in self._types
+            if all(self._runs(known, type_) for known in self.known)
+        ]
+        if not self.models.pipelines:
+            return whole
+        stages = enumerate(self.known)
+        return whole + [
+            (type_, at) for at, known in stages for type_ in self._types if self._runs(known, type_)
+        ]
+
+    def world(self, up: Sequence[str] = ()) -> World:
+        """Lanes that are all down; or lanes of these types that are up and run all models."""
+        kinds = [(type_, -1) for type_ in up]
+        kinds = kinds or [kind for kind in self._kinds() for _ in range(self._lanes)]
         lanes = [
-            Lane(at, type_, device=at, share=self._share, down=True)
-            for at, type_ in enumerate(types)
+            Lane(at, type_, device=at, share=self._share, down=not up, only=only)
+            for at, (type_, only) in enumerate(kinds)
         ]
         tenants = self._traffic.requests.tenants.values
-        return World(self.known, lanes, seed=self._seed, tenants=tenants)
+        pipelines = pipelines_of(self.models)
+        return World(self.known, lanes, pipelines=pipelines, seed=self._seed, tenants=tenants)
 
-    def source(self, world: World, router: Router | None) -> Source:
-        """The requests of the service."""
-        return Source(self._only, self.models, self._fleet, world, router, self._traffic.slo)
+    def source(self, world: World, router: Router | None, faster: float = 1.0,
+               some: Requests | None = None) -> Source:  # fmt: skip
+        """The requests of the service, or `some` of them."""
+        return Source(some or self._only, self.models, self._fleet, world, router,
+                      self._traffic.slo, faster)  # fmt: skip
 
-    def plane(self, router: Router) -> tuple[Plane, Tally]:
-        """A router over them, and what counts how it does. Raises BadInput."""
-        world = self.world()
+    def checked(self) -> Requests:
+        """The requests of the service, of which each is possible; else reading raises BadInput."""
+        return matched(self._only, self.models, slo=self._traffic.slo)
+
+    def tally(self) -> Tally:
+        """One in which nothing was counted."""
+        return self._tally(self.world())
+
+    def _tally(self, world: World) -> Tally:
+        return Tally(world, [right_of(each) for each in self.models.models.values()])
+
+    def plane(
+        self, world: World, router: Router, chunks: Iterator[Columns], keep: int = KEEP
+    ) -> tuple[Plane, Tally]:
+        """A router over the lanes of a world, and what counts how it does. Raises BadInput."""
         give_caches(world.lanes, self.known, self.models, router)
-        tally = Tally(world, [right_of(each) for each in self.models.models.values()])
-        chunks: Iterator[Columns] = self.source(world, router).chunks()
+        tally = self._tally(world)
         if router.can.foresees:
             chunks = foretold(world, router, chunks, self.source(world, router))
         physics = Physics(self.known, noise=self._traffic.noise, seed=self._seed)
-        return Plane(world, router, physics, chunks, [tally]), tally
+        return Plane(world, router, physics, chunks, [tally], keep=keep), tally
+
+    def needs(self, types: Sequence[str]) -> float:
+        """The microseconds that an item takes of all of these lanes together, as the router uses
+        them when it has more than it can do. Raises BadInput."""
+        devices = [(type_, types.count(type_)) for type_ in self._types]
+        rates = Rates(self.known, devices, [(0,)], share=self._share)
+        cost = 1 / rates.rate(0)
+
+        def answered(some: Requests, faster: float) -> tuple[dict[str, float], float]:
+            router, world = make_router(self._traffic.router), self.world(types)
+            chunks: Iterator[Columns] = self.source(world, router, faster, some).chunks()
+            plane, tally = self.plane(world, router, chunks)
+            plane.advance()
+            plane.finish()
+            figures = tally.metrics(0)
+            part = tally.answered / tally.requests
+            return {self.model: part}, (figures["span_seconds"] or 0.0) * SECOND
+
+        return cost / capacity_of(self.checked(), lambda _: cost, answered)
 
     def bound(
-        self, held: Mapping[str, int], begins: int, classes: Collection[ClassKey], *, divides: bool
-    ) -> tuple[Bound, dict[ClassKey, Bound]]:
+        self, held: Mapping[str, int], begins: int, classes: Collection[ClassKey], *,
+        divides: bool, coarse: bool,
+    ) -> tuple[Bound, dict[ClassKey, Bound]]:  # fmt: skip
         """The most that can be in time with as many replicas as there may be from the submission
         of the service on (`begins`), each once it has loaded; on so many places of each type; and
         of each class if it were alone. `divides`: whether requests may be cut that a batch could
-        hold."""
+        hold; `coarse`: with time in coarser pieces."""
         counts = [(type_, min(count, self._lanes)) for type_, count in held.items()]
         rooms = rooms_of(self.models, list(held)) if self._share == 1 else {}
         at_once = min(self._lanes, sum(count for _, count in counts))
@@ -297,7 +417,7 @@ class _Made:
             lane.cache = rooms.get(lane.type, -1)
         chunks = self.source(world, None).chunks()
         begins += self.known[0].load
-        return bounded_by_class(chunks, rates, world, classes, begins=begins)
+        return bounded_by_class(chunks, rates, world, classes, begins=begins, coarse=coarse)
 
 
 class _Bounds(NamedTuple):
@@ -308,11 +428,13 @@ class _Bounds(NamedTuple):
     begins: int
     divides: bool
 
-    def bound(self, classes: Sequence[dict[str, Any]]) -> Bound:
+    def bound(self, classes: Sequence[dict[str, Any]], *, coarse: bool) -> Bound:
         """The bound; that of each class is written into its row."""
         keys = keys_of(classes)
         some = keys if len(keys) > 1 else ()
-        bound, alone = self.made.bound(self.held, self.begins, some, divides=self.divides)
+        bound, alone = self.made.bound(
+            self.held, self.begins, some, divides=self.divides, coarse=coarse
+        )
         for key, row in zip(keys, classes, strict=True):
             row["attainment_bound"] = alone.get(key, bound).attainment
         return bound
@@ -342,6 +464,17 @@ def places_of(shape: Shape, nodes: Nodes) -> dict[str, int]:
         if count:
             places[type_] = places.get(type_, 0) + count
     return places
+
+
+def _of_service(models: Models, name: str) -> Models:
+    """What answers the requests of a service: its model, or the pipeline with its models."""
+    pipeline = models.pipelines.get(name)
+    if pipeline is None:
+        return Models({name: models.models[name]}, models.devices)
+    stages = dict.fromkeys(model for _, model in pipeline.stages)
+    return Models(
+        {model: models.models[model] for model in stages}, models.devices, {name: pipeline}
+    )
 
 
 def _only(requests: Requests, model: str) -> Requests:

@@ -43,7 +43,7 @@ from ganger.workloads.requests.columns import Requests
 _LARGEST: Final = 1 << 14
 """No table of latencies is longer."""
 _USUAL: Final = Usual()
-_SOON: Final = 1 << 11
+SOON: Final = 1 << 11
 """Rows at a time where what became of them decides whether the next are run."""
 
 
@@ -172,7 +172,7 @@ def serve(
         kept.restore(windowed)
     some = requests if windowed is None else windowed.requests
     source = Source(some, models, fleet, world, router, setup.slo, setup.faster, progress)
-    sizes = () if windowed is None else (_SOON, _SOON)
+    sizes = () if windowed is None else (SOON, SOON)
     chunks: Iterator[Columns] = source.chunks(*sizes)
     if router.can.foresees:
         again = Source(requests, models, fleet, world, router, setup.slo, setup.faster)
@@ -182,9 +182,10 @@ def serve(
     try:
         tally = Tally(world, right, out, setup.slo_ttft, setup.slo_tpot)
         watching = Watching(world) if setup.watch else None
-        watches = [each for each in (tally, watching, windowed) if each is not None]
+        parts = None if windowed is None else windowed.parts
+        watches = [each for each in (tally, watching, parts) if each is not None]
         plane = Plane(world, router, physics, chunks, watches, tally.retired,
-                      KEEP if windowed is None else _SOON,
+                      KEEP if windowed is None else SOON,
                       outputs_of(models) if families else None)  # fmt: skip
         drive(plane, setup.trouble.changes(fleet, setup.seed))
         plane.finish()

@@ -68,11 +68,12 @@ class Source:
         """One after the other, of so many rows; `ahead` are read together. Raises BadInput."""
         before = 0
         for chunk in matched(self._requests, self._models, ahead, self._slo).chunks(rows):
-            yield self._columns(chunk, before)
+            yield self.columns(chunk, before)
             before += len(chunk)
             self._progress(before)
 
-    def _columns(self, chunk: Chunk, before: int) -> dict[str, Sequence[int]]:
+    def columns(self, chunk: Chunk, before: int) -> dict[str, Sequence[int]]:
+        """Of a chunk that was checked; so many came before. Raises BadInput."""
         names = self._requests.models
         new = len(names) - len(self._codes)
         self._codes = np.concatenate((self._codes, np.full(new, -1, np.int64)))

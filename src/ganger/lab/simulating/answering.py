@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from ganger.core.profiles import Profiles
-from ganger.core.serving.answering import Answering, BatchTimes
+from ganger.core.serving.answering import Answering, BatchTimes, Step
+from ganger.lab.serving.run import pipelines_of
 from ganger.lab.simulating.setup import Setup
 from ganger.workloads.models.profiles import Latency, Model
 from ganger.workloads.trace import Trace
@@ -28,6 +29,11 @@ def profiles_of(setup: Setup, trace: Trace) -> Profiles:
         name: msgspec.structs.replace(given.of(name), answering=answering_of(model))
         for name, model in setup.traffic.models.models.items()
     }
+    for pipeline in pipelines_of(setup.traffic.models):
+        names = list(setup.traffic.models.models)
+        steps = tuple(Step(names[each.model], each.feeds) for each in pipeline.stages)
+        answering = Answering(stages=steps)
+        known[pipeline.name] = msgspec.structs.replace(given.of(pipeline.name), answering=answering)
     return Profiles({**given.models, **known}, given.default)
 
 

@@ -122,7 +122,9 @@ class Configurations:
         place = np.array(self._space.units(self.searcher.ask()))
         at = int(np.argmin(((self._units - place) ** 2).sum(axis=1)))
         self._units = np.delete(self._units, at, axis=0)
-        return self._open.pop(at)
+        row = self._open.pop(at)
+        self.searcher.took(self.curves.point(row))
+        return row
 
 
 def _rows_inside(table: CurveTable, space: Space | None, points: Sequence[Point]) -> list[int]:

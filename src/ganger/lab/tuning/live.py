@@ -8,16 +8,15 @@ from enum import Enum
 from typing import Any, Final
 
 from ganger.core.errors import BadInput
-from ganger.core.tuning.space import Value
+from ganger.core.tuning.space import Point, spelled
 from ganger.lab.tuning.own_recipe import TRIALS_MAX, own_recipe, written
 from ganger.lab.tuning.recipes import Chosen, chosen
-from ganger.mechanisms.tuning.searching.named import count_of, searcher_of
+from ganger.mechanisms.tuning.searching.named import LEARNING, count_of, searcher_of
+from ganger.mechanisms.tuning.searching.samplers import SAMPLERS, refuse_missing
 from ganger.recipes import registry
 from ganger.workloads.experiment.reading import Experiment
 
 _NAMES: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
-_LEARNING: Final = ("kde",)
-"""Searchers that propose by what was reported: a daemon has all configurations from the start."""
 
 
 def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
@@ -47,7 +46,7 @@ def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
         "metric": document.metric,
         "printed": True,
         "recipe": text,
-        "configurations": _drawn(experiment, choice),
+        **_tried(experiment, choice),
     }
 
 
@@ -86,13 +85,6 @@ def _settled(choice: Chosen, experiment: Experiment) -> Chosen:
             where="recipe",
             mend="simulate it, or use another recipe",
         )
-    if choice.searcher in _LEARNING:
-        raise BadInput(
-            f"{choice.searcher} learns from reports, and a daemon has all configurations at the"
-            " start",
-            where="searcher",
-            mend="use random, quasi-random, grid or points, and not tune.bohb",
-        )
     count = _available(choice, experiment)
     arguments, document = dict(choice.arguments), experiment.document
     known = registry.find(choice.recipe).parameters
@@ -111,22 +103,34 @@ def _available(choice: Chosen, experiment: Experiment) -> int | None:
     return count_of(choice.searcher, experiment.space, experiment.points)
 
 
+def _tried(experiment: Experiment, choice: Chosen) -> dict[str, Any]:
+    """What the trials try: a searcher that learns is asked by the daemon."""
+    document, space = experiment.document, experiment.space
+    if choice.searcher not in LEARNING or space is None:
+        return {"configurations": _drawn(experiment, choice)}
+    if choice.searcher in SAMPLERS:
+        refuse_missing(choice.searcher)
+    return {
+        "configurations": [words(point) for point in experiment.points],
+        "searcher": choice.searcher,
+        "space": document.space,
+        "seed": document.seed,
+    }
+
+
 def _drawn(experiment: Experiment, choice: Chosen) -> list[dict[str, str]]:
     """A configuration for each trial that the recipe may ask for."""
     space, points = experiment.space, experiment.points
     many = int(getattr(choice.policy, "trials", 0)) or len(points)
     if space is None:
-        return [_words(point) for point in points[:many]]
+        return [words(point) for point in points[:many]]
     searcher = searcher_of(choice.searcher, space, points, experiment.document.seed)
-    return [_words(searcher.ask()) for _ in range(many)]
+    return [words(searcher.ask()) for _ in range(many)]
 
 
-def _words(point: dict[str, Value]) -> dict[str, str]:
-    """Real numbers in six digits: people read them, and no training tells more apart."""
-    return {
-        name: f"{value:.6g}" if isinstance(value, float) else _spelled(value)
-        for name, value in point.items()
-    }
+def words(point: Point) -> dict[str, str]:
+    """A configuration as commands and journals have it."""
+    return {name: spelled(value) for name, value in point.items()}
 
 
 def _spelled(value: object) -> str:

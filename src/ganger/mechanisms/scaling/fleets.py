@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from ganger.core.plan import Plan, Spawn
-from ganger.core.serving.answering import Answering, BatchTimes
+from ganger.core.serving.answering import Answering, BatchTimes, Step
 from ganger.core.spec import JobSpec, Needs
 from ganger.core.state.facts import Window
 from ganger.core.state.jobs import Phase
@@ -34,19 +34,30 @@ _KEPT: Final = 4096
 class Instance(NamedTuple):
     """A type of device on which a replica can run: `price` of a replica for an hour (1 a GPU where
     the cluster file states none at all), what batches take there, and for how many replicas there
-    are places."""
+    are places. `model`: of the stages of a pipeline; empty: that of the service."""
 
     gpu_type: str
     price: float
     times: BatchTimes
     places: int
+    model: str = ""
+
+    @property
+    def key(self) -> str:
+        """What its replicas are counted under."""
+        return _key(self.model, self.gpu_type)
+
+
+def _key(model: str, gpu_type: str) -> str:
+    return f"{model}@{gpu_type}" if model else gpu_type
 
 
 class Course(msgspec.Struct):
-    """What is kept of one service. `wanted`: replicas by type; `seen`: until when its windows were
-    counted; `until`: when the running interval ends; `now`: rates in it, by window; `rates`: by
-    interval that is over; `guesses`: what had been forecast for those to come and the last ones;
-    `plans`: what planners wanted before; `changed`: when `wanted` last did."""
+    """What is kept of one service. `wanted`: replicas by `Instance.key`; `seen`: until when its
+    windows were counted; `until`: when the running interval ends; `now`: rates in it, by window;
+    `rates`: by interval that is over; `guesses`: what had been forecast for the last ones and the
+    one to come; `plans`: what planners wanted before; `notes`: other numbers of a planner;
+    `changed`: when `wanted` last did."""
 
     wanted: dict[str, int]
     seen: int = 0
@@ -55,13 +66,14 @@ class Course(msgspec.Struct):
     rates: list[float] = []
     guesses: list[float] = []
     plans: list[dict[str, int]] = []
+    notes: dict[str, float] = {}
     changed: int = 0
 
 
 class Outlook(NamedTuple):
     """What a planner sees of a service at the end of an interval: requests a second by interval,
-    the tightest SLO, what replicas can run on, seconds until a new one answers, and the windows
-    that are kept."""
+    the tightest SLO, what replicas can run on, seconds until a new one answers, the windows that
+    are kept, and the stages of a pipeline."""
 
     now: int
     rates: Sequence[float]
@@ -69,11 +81,13 @@ class Outlook(NamedTuple):
     instances: Sequence[Instance]
     load: float
     windows: Sequence[Window]
+    stages: Sequence[Step] = ()
 
 
 class Planner(Protocol):
     """How many replicas of each type. `interval`: microseconds between plans, 0 for one a window.
-    `piece`: an interval's rate is that of the fullest piece of so many seconds; 0: its mean."""
+    `piece`: an interval's rate is that of the fullest piece of so many seconds; 0: its mean.
+    `staged`: whether it plans the stages of pipelines; otherwise a replica runs all of them."""
 
     @property
     def interval(self) -> int:
@@ -83,8 +97,12 @@ class Planner(Protocol):
     def piece(self) -> float:
         """See the class."""
 
+    @property
+    def staged(self) -> bool:
+        """See the class."""
+
     def plan(self, outlook: Outlook, course: Course) -> Mapping[str, int]:
-        """Replicas by type, not bounded yet. May note in `course` what it needs later."""
+        """Replicas by `Instance.key`, not bounded yet. May note in `course` what it needs later."""
 
 
 class FleetMemory(msgspec.Struct):
@@ -109,16 +127,16 @@ class Fleets:
         """Replicas asked for, retired, and started where there is room."""
         after = FleetMemory({})
         replicas, gone = replicas_of(view), set[int]()
+        market = _Market(view, staged=self.planner.staged)
         for service, have in sorted(replicas.items()):
             if view.at.phase[service] == _PENDING:
                 view.draft.start(service, ())
-            instances, answering = _instances(view, service)
+            instances, load = market.instances(service)
             before = None if memory is None else memory.courses.get(service)
             course = msgspec.structs.replace(before or _begun(view, service, instances))
             after.courses[service] = course
-            if answering is not None and instances:
-                self._follow(view, service, course, instances, answering.load)
-            load = 0.0 if answering is None else answering.load
+            if instances:
+                self._follow(view, service, course, instances, load)
             gone |= _reconcile(view, service, have, course, load)
         pending = view.pending.tolist()
         waiting = [job for job in pending if view.at.parent[job] in replicas and job not in gone]
@@ -129,7 +147,7 @@ class Fleets:
         self, view: View, service: int, course: Course, instances: Sequence[Instance], load: float
     ) -> None:
         """Count the windows that are new; plan at the end of an interval."""
-        windows = view.services.get(service, ())
+        windows = list(view.services.get(service, ()))
         over = False
         for window in windows:
             if window.until <= course.seen:
@@ -148,59 +166,65 @@ class Fleets:
         slo = tightest(windows)
         if not over or slo is None:
             return
-        outlook = Outlook(view.now, course.rates, slo, instances, load, windows)
+        stages = _answering(view, service).stages
+        outlook = Outlook(view.now, course.rates, slo, instances, load, windows, stages)
         wanted = _bounded(view, service, self.planner.plan(outlook, course), instances)
         if wanted != course.wanted:
             course.wanted, course.changed = wanted, view.now
 
 
 def _begun(view: View, service: int, instances: Sequence[Instance]) -> Course:
-    """As many replicas as the role says, of the quickest type that has places for them."""
-    size = view.draft.shape(service).roles[0].size
+    """As many replicas as the role says, of the quickest type that has places for them; of a
+    pipeline, so many of each stage."""
+    shape = view.draft.shape(service)
+    lacking = dict.fromkeys((each.model for each in instances), shape.roles[0].size)
     wanted: dict[str, int] = {}
-    for each in sorted(instances, key=lambda each: (each.times.mean[0], each.gpu_type)):
-        count = min(size - sum(wanted.values()), each.places)
-        if count > 0:
-            wanted[each.gpu_type] = count
-    return Course(wanted or {(view.draft.shape(service).gpu_types or ("",))[0]: size})
+    for each in sorted(instances, key=lambda each: (each.times.mean[0], each.key)):
+        count = min(lacking[each.model], each.places)
+        lacking[each.model] -= count
+        if count:
+            wanted[each.key] = count
+    return Course(wanted or {(shape.gpu_types or ("",))[0]: shape.roles[0].size})
 
 
 def _bounded(
     view: View, service: int, plan: Mapping[str, int], instances: Sequence[Instance]
 ) -> dict[str, int]:
-    """The plan within the places of each type and the sizes of the service: replicas of the slowest
-    type are left out first, those of the cheapest added."""
+    """The plan within the places of each type and the sizes of the service: of what there are most
+    of, replicas are left out first; those of the cheapest are added."""
     least, limit = view.draft.shape(service).roles[0].range
-    wanted = {each.gpu_type: min(plan.get(each.gpu_type, 0), each.places) for each in instances}
-    for each in sorted(instances, key=lambda each: (-each.times.mean[0], each.gpu_type)):
-        spare = max(sum(wanted.values()) - limit, 0)
-        wanted[each.gpu_type] -= min(spare, wanted[each.gpu_type])
-    for each in sorted(instances, key=lambda each: (each.price, each.gpu_type)):
+    wanted = {each.key: min(plan.get(each.key, 0), each.places) for each in instances}
+    for _ in range(sum(wanted.values()) - limit):
+        wanted[max(wanted, key=lambda key: (wanted[key], key))] -= 1
+    for each in sorted(instances, key=lambda each: (each.price, each.key)):
         lack = max(least - sum(wanted.values()), 0)
-        wanted[each.gpu_type] += min(lack, each.places - wanted[each.gpu_type])
-    return {gpu_type: count for gpu_type, count in wanted.items() if count}
+        wanted[each.key] += min(lack, each.places - wanted[each.key])
+    return {key: count for key, count in wanted.items() if count}
 
 
 def _reconcile(
     view: View, service: int, have: Sequence[int], course: Course, load: float
 ) -> set[int]:
     """Ask for what lacks, and retire what is too many. Those that go."""
-    spec, gone = view.jobs.spec(service), set[int]()
-    by_type: dict[str, list[int]] = {}
+    own, gone = view.at.model[service], set[int]()
+    by_key: dict[str, list[int]] = {}
     for job in have:
         types = view.jobs.shapes[view.at.shape[job]].gpu_types
-        by_type.setdefault(types[0] if types else "", []).append(job)
+        model = view.at.model[job]
+        key = _key("" if model == own else view.jobs.models[model], types[0] if types else "")
+        by_key.setdefault(key, []).append(job)
     lacking = {
-        gpu_type: count - len(by_type.get(gpu_type, ()))
-        for gpu_type, count in course.wanted.items()
-        if count > len(by_type.get(gpu_type, ()))
+        key: count - len(by_key.get(key, ()))
+        for key, count in course.wanted.items()
+        if count > len(by_key.get(key, ()))
     }
     if lacking and not view.spawning.get(service):
-        for gpu_type, lack in lacking.items():
-            view.draft.act(Spawn(service, typed(replica_of(spec), gpu_type), lack))
+        spec = view.jobs.spec(service)
+        for key, lack in lacking.items():
+            view.draft.act(Spawn(service, typed(replica_of(spec), key), lack))
     coming = bool(lacking) or not all(_answers(view, job, load) for job in have)
-    for gpu_type, jobs in by_type.items():
-        spare = len(jobs) - course.wanted.get(gpu_type, 0)
+    for key, jobs in by_key.items():
+        spare = len(jobs) - course.wanted.get(key, 0)
         for job in newest(view, jobs)[: max(spare, 0)]:
             if not coming or not _answers(view, job, load):
                 view.draft.retire(job)
@@ -214,29 +238,56 @@ def _answers(view: View, job: int, load: float) -> bool:
     return view.at.phase[job] == _RUNNING and view.now - began >= load * SECOND
 
 
-def typed(replica: JobSpec, gpu_type: str) -> JobSpec:
-    """The replica on devices of that type only; of any, where it has no name."""
+def typed(replica: JobSpec, key: str) -> JobSpec:
+    """The replica as `Instance.key` says: on devices of one type only, or any where that has no
+    name, and of one stage's model."""
+    model, _, gpu_type = key.rpartition("@")
     types = (gpu_type,) if gpu_type else replica.shape.gpu_types
     shape = msgspec.structs.replace(replica.shape, gpu_types=types)
-    return msgspec.structs.replace(replica, shape=shape)
+    return msgspec.structs.replace(replica, shape=shape, model=model or replica.model)
 
 
-def _instances(view: View, service: int) -> tuple[list[Instance], Answering | None]:
-    """What replicas of a service can run on, by type, and what is known of its model."""
+def _answering(view: View, service: int) -> Answering:
+    """What is known of the service's model or pipeline."""
     model = view.jobs.models[view.at.model[service]]
-    answering = view.oracle.profile(model).answering
-    if answering is None:
-        return [], None
-    shape = view.draft.shape(service)
-    needs, instances = shape.roles[0].needs, list[Instance]()
-    prices = prices_of(view)
-    for gpu_type in dict.fromkeys(shape.gpu_types or view.nodes.types):
-        times = answering.on(gpu_type, needs.share / WHOLE)
-        places = _places(view, gpu_type, needs)
-        if times is not None and places and gpu_type in prices:
-            price = prices[gpu_type] * max(needs.gpus, 1) * needs.share / WHOLE
-            instances.append(Instance(gpu_type, price, times, places))
-    return instances, answering
+    return view.oracle.profile(model).answering or Answering()
+
+
+class _Market:
+    """What there is to run replicas on at one instant; nothing for pipelines unless `staged`."""
+
+    def __init__(self, view: View, *, staged: bool) -> None:
+        self._view, self._staged = view, staged
+        self._prices = prices_of(view)
+        self._known: dict[tuple[int, int], tuple[list[Instance], float]] = {}
+        """By shape and model of a service."""
+
+    def instances(self, service: int) -> tuple[list[Instance], float]:
+        """What replicas of a service can run on, by model and type, and seconds until they
+        answer."""
+        key = self._view.at.shape[service], self._view.at.model[service]
+        if key not in self._known:
+            self._known[key] = self._instances(service)
+        return self._known[key]
+
+    def _instances(self, service: int) -> tuple[list[Instance], float]:
+        view, answering = self._view, _answering(self._view, service)
+        shape, known = view.draft.shape(service), {"": answering}
+        if answering.stages:
+            steps = answering.stages if self._staged else ()
+            models = dict.fromkeys(step.model for step in steps)
+            known = {model: view.oracle.profile(model).answering or Answering() for model in models}
+        needs, instances = shape.roles[0].needs, list[Instance]()
+        for model, each in known.items():
+            for gpu_type in dict.fromkeys(shape.gpu_types or view.nodes.types):
+                times = each.on(gpu_type, needs.share / WHOLE)
+                places = _places(view, gpu_type, needs)
+                if times is not None and places and gpu_type in self._prices:
+                    price = self._prices[gpu_type] * max(needs.gpus, 1) * needs.share / WHOLE
+                    instances.append(Instance(gpu_type, price, times, places, model))
+        if {each.model for each in instances} != known.keys():
+            return [], 0.0  # of a stage nothing is known
+        return instances, max((each.load for each in known.values()), default=0.0)
 
 
 def _places(view: View, gpu_type: str, needs: Needs) -> int:

@@ -57,8 +57,16 @@ class OnTime(Struct, frozen=True):
 
 def _part(lanes: Sequence[Sequence[int]], arrivals: Sequence[float], slack: int) -> float:
     """The part that is in time, if a lane that is free takes all that wait."""
+    pairs = zip(ends_of(lanes, arrivals), arrivals, strict=True)
+    return sum(end - came <= slack for end, came in pairs) / len(arrivals)
+
+
+def ends_of(lanes: Sequence[Sequence[float]], arrivals: Sequence[float]) -> list[float]:
+    """When requests that come at these times, which rise, are over, if a lane that is free takes
+    all that wait up to the largest batch of which it has the time; by lane, that of batches of 0,
+    1, 2, ..."""
     free = [(0.0, at) for at in range(len(lanes))]
-    first = in_time = 0
+    first, times = 0, list[float]()
     while first < len(arrivals):
         at, lane = free[0]
         mean = lanes[lane]
@@ -67,7 +75,7 @@ def _part(lanes: Sequence[Sequence[int]], arrivals: Sequence[float], slack: int)
         while last < len(arrivals) and arrivals[last] <= begins and last - first < len(mean) - 1:
             last += 1
         ends = begins + mean[last - first]
-        in_time += sum(ends - arrivals[each] <= slack for each in range(first, last))
+        times += [ends] * (last - first)
         heapreplace(free, (ends, lane))
         first = last
-    return in_time / len(arrivals)
+    return times

@@ -59,6 +59,13 @@ MIGRATIONS: Final = (
     ALTER TABLE attempts ADD COLUMN step REAL;
     ALTER TABLE attempts ADD COLUMN value REAL;
     """,
+    """
+    CREATE TABLE reports (
+        id INTEGER PRIMARY KEY, job INTEGER NOT NULL, revision INTEGER NOT NULL,
+        at INTEGER NOT NULL, epoch REAL NOT NULL, value REAL, metrics BLOB
+    );
+    CREATE INDEX reports_of ON reports (job);
+    """,
 )
 """Numbered by position: a database of `user_version` n has seen the first n of them."""
 
@@ -228,7 +235,7 @@ class Journal:
                 f"its format {version} is not {len(MIGRATIONS)}", where=str(self.path),
                 mend="use the version of Ganger that wrote it",
             )  # fmt: skip
-        self._version = version if readonly else len(MIGRATIONS)
+        self.version = version if readonly else len(MIGRATIONS)
         if readonly:
             return
         for number in range(version, len(MIGRATIONS)):
@@ -361,14 +368,14 @@ class Journal:
 
     def set_aside(self) -> list[SetAside]:
         """The last records that were set aside, oldest first."""
-        if self._version < 2:
+        if self.version < 2:
             return []
         found = self.db.execute("SELECT revision, made, job, record, what, why FROM set_aside")
         return [SetAside(*columns) for columns in found]
 
     def set_aside_ever(self) -> int:
         """How many records were ever set aside."""
-        if self._version < 2:
+        if self.version < 2:
             return 0
         (number,) = self.db.execute("SELECT coalesce(max(id), 0) FROM set_aside").fetchone()
         return int(number)
@@ -436,7 +443,7 @@ class Journal:
     @property
     def _note(self) -> str:
         """The column of notes; nothing, in a file of before there were any."""
-        return "note" if self._version >= 3 else "''"
+        return "note" if self.version >= 3 else "''"
 
     def attempts(self, job: int) -> list[Attempt]:
         """What became of each attempt of a job, oldest first."""

@@ -60,6 +60,12 @@ def write_turn(
                 " WHERE job = ? AND attempt = ?",
                 (event.epoch, event.value, event.job, event.attempt),
             )
+            others = msgspec.msgpack.encode(event.metrics) if event.metrics else None
+            cursor.execute(
+                "INSERT INTO reports (job, revision, at, epoch, value, metrics)"
+                " VALUES (?, ?, ?, ?, ?, ?)",
+                (event.job, turn.kernel.revision + 1, turn.at, event.epoch, event.value, others),
+            )
         elif isinstance(event, Finished | Failed | Released | Refused):
             lost = lost_output(event.job, event.attempt)
             cursor.execute(

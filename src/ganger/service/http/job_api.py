@@ -28,7 +28,7 @@ from ganger.core.errors import BadInput
 from ganger.core.state.jobs import Phase
 from ganger.core.state.reducer import DECLARES
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, TEXT_MAX
-from ganger.service.commands import AddTrials, Order, SetCeiling, Submit
+from ganger.service.commands import Order, SetCeiling, Submit
 from ganger.service.durable.sandbox import outlook, outlooks, prospects
 from ganger.service.families import widths_of_more
 from ganger.service.http.app_context import AppContext
@@ -50,6 +50,7 @@ from ganger.service.jobs.job_facts import Prepared
 from ganger.service.jobs.submission import Who, moment, prepare, refuse_too_many, size_of, span
 from ganger.service.reports import rows, tail
 from ganger.service.reports.explain import expect, explain, spokesman
+from ganger.service.searches.births import AddTrials
 
 Time = (
     Annotated[str, msgspec.Meta(max_length=TEXT_MAX)]

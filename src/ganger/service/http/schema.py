@@ -19,7 +19,8 @@ from ganger.core.spec import Kind, Locality, OnPreempt
 from ganger.core.units import TEXT_MAX
 from ganger.engines.launch import PER
 from ganger.lab.tuning.own_recipe import LENGTH_MAX
-from ganger.service.jobs.families import CONFIGURATIONS_MAX, SEARCHES
+from ganger.mechanisms.tuning.searching.named import LEARNING
+from ganger.service.jobs.families import CONFIGURATIONS_MAX, PROPOSED_MAX, SEARCHES
 from ganger.service.jobs.submission import (
     HIDDEN,
     LISTED_MAX,
@@ -129,6 +130,12 @@ _FIELDS: Final[dict[str, _Schema]] = {
             "additionalProperties": {"type": "string", "maxLength": VALUE_LETTERS_MAX, **_NO_ZERO},
         },
     },
+    "searcher": {"enum": ["", *LEARNING]},
+    "space": {
+        "maxProperties": PROPOSED_MAX,
+        "propertyNames": {"pattern": _GRID_NAME, "not": {"enum": list(RESERVED)}},
+    },
+    "earlier": {"maxItems": CONFIGURATIONS_MAX},
     **dict.fromkeys(("labels", "gpu_types", "warm"), _NAMES),
     "locality": {"enum": ["", *_words(Locality)]},
     "per": {"enum": list(PER)},

@@ -16,15 +16,22 @@ from ganger.core.profiles import PLAIN_PROFILE
 from ganger.core.spec import JobSpec, Kind
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Jobs, Phase
+from ganger.core.tuning.space import Space, spelled
 from ganger.core.units import NEVER
 from ganger.lab.tuning.own_recipe import own_recipe
 from ganger.mechanisms.common.two_level import refuse_hopeless
-from ganger.service.jobs.job_facts import Family, JobFacts
+from ganger.mechanisms.tuning.searching.named import LEARNING
+from ganger.mechanisms.tuning.searching.samplers import SAMPLERS, refuse_missing
+from ganger.mechanisms.tuning.trials import Mode
+from ganger.service.jobs.job_facts import Family, JobFacts, Proposals
 
 if TYPE_CHECKING:
     from ganger.service.commands import Turn
 
 CONFIGURATIONS_MAX: Final = 10_000
+PROPOSED_MAX: Final = 100
+"""The most parameters of a space that a daemon proposes from, and the most values of a choice."""
+VALUE_MAX: Final = 1e300
 CHILDREN_MAX: Final = 10_000
 """The most children that one parent ever has."""
 SEARCHES: Final = ("grid", "random")
@@ -43,6 +50,7 @@ def family_of(request: JobRequest, tasks_max: int) -> Family | None:
         )
     if request.recipe:
         _check_recipe(request)
+    proposals = _proposals(request)
     if not tune:
         if request.configurations:
             raise BadInput("this is not a search", where="configurations", mend="add kind tune")
@@ -72,7 +80,49 @@ def family_of(request: JobRequest, tasks_max: int) -> Family | None:
         grid.check({name: [value] for name, value in one.items()}, tasks_max)
     if request.search == "random":
         random.Random(len(found)).shuffle(found)
-    return Family(tuple(found))
+    return Family(tuple(found), proposals)
+
+
+def _proposals(request: JobRequest) -> Proposals | None:
+    """The searcher of a search that learns from reports; None for none. Raises BadInput."""
+    if not request.searcher:
+        for field in ("space", "earlier"):
+            if getattr(request, field):
+                raise BadInput("no searcher is named", where=field, mend="name one that learns")
+        return None
+    if request.kind != "tune":
+        raise BadInput("this is not a search", where="searcher", mend="add kind tune")
+    if request.searcher not in LEARNING:
+        raise BadInput(
+            f"{request.searcher[:80]!r} is not one of {', '.join(LEARNING)}",
+            where="searcher",
+            mend="list the configurations of other searchers",
+        )
+    if not request.recipe:
+        raise BadInput(
+            "a searcher must know which values are good",
+            where="recipe",
+            mend="state mode in it",
+        )
+    Space(request.space)
+    if len(request.space) > PROPOSED_MAX:
+        raise BadInput(f"more than {PROPOSED_MAX} parameters", where="space")
+    for name, parameter in request.space.items():
+        values = [spelled(value) for value in parameter.values] or ["0"]
+        if len(values) > PROPOSED_MAX:
+            raise BadInput(f"more than {PROPOSED_MAX} values", where=f"space: {name}")
+        grid.check({name: values}, PROPOSED_MAX)
+    if request.searcher in SAMPLERS:
+        refuse_missing(request.searcher)
+    if len(request.earlier) > CONFIGURATIONS_MAX:
+        raise BadInput(f"more than {CONFIGURATIONS_MAX:,}", where="earlier")
+    for trial in request.earlier:
+        grid.check({name: [value] for name, value in trial.params.items()}, 1)
+        if not 0 <= trial.step < math.inf or abs(trial.value or 0.0) > VALUE_MAX:
+            raise BadInput("its step or value is out of range", where="earlier")
+    policy = own_recipe(request.recipe)
+    mode = getattr(getattr(policy, "inner", policy), "mode", Mode.MIN)
+    return Proposals(request.searcher, request.space, request.seed, mode, tuple(request.earlier))
 
 
 def _check_recipe(request: JobRequest) -> None:
@@ -117,6 +167,8 @@ def text_of_trials(request: JobRequest) -> int:
         return 0
     listed = sum(len(name) + len(each[name]) for each in request.configurations for name in each)
     many = math.prod(map(len, request.params.values()))
+    listed += sum(len(name) + len(each.params[name])
+                  for each in request.earlier for name in each.params)  # fmt: skip
     return listed + sum(
         many * len(name) + many // len(values) * sum(map(len, values))
         for name, values in request.params.items()
@@ -164,9 +216,10 @@ def born(
     kind: Kind,
     number: int,
     values: dict[str, str] | None = None,
+    heard: int = -1,
 ) -> JobFacts:
     """The facts of child `number` of a job of this kind, which a policy asked for, or people with
-    these `values` of parameters."""
+    these `values` of parameters; `heard` as in `JobFacts`."""
     assert parent.family is not None
     if values is None:
         given = parent.family.configurations
@@ -184,4 +237,5 @@ def born(
         params=values,
         script=parent.script,
         child=number,
+        heard=heard,
     )

@@ -6,16 +6,31 @@ from typing import Final
 
 import msgspec
 
+from ganger.client.request import EarlierTrial
 from ganger.core.spec import JobSpec
+from ganger.core.tuning.space import Parameter
 from ganger.engines.launch import Launch
+from ganger.mechanisms.tuning.trials import Mode
 from ganger.service.jobs.dependencies import Condition, Dependencies
+
+
+class Proposals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the configurations of a search come from that are not listed: the searcher, its seed
+    and its space, which values the recipe over the trials likes, and what is known before."""
+
+    searcher: str
+    space: dict[str, Parameter]
+    seed: int = 0
+    mode: Mode = Mode.MIN
+    earlier: tuple[EarlierTrial, ...] = ()
 
 
 class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What the children of a search or a service are: each runs its parent's command; child i is
-    given configuration i, and after the last the first again."""
+    given configuration i, and after the last what a searcher proposes, or the first again."""
 
     configurations: tuple[dict[str, str], ...] = ()
+    proposals: Proposals | None = None
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,6 +42,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     own number (-1: none), `throttle`: how many tasks of it may be in the queue at once (0: all);
     `params`: of a task of a grid, its values by name; `family`: of a search or a service, what its
     children are; `child`: its number among the children of its parent, from 0 (-1: it has none);
+    `heard`: of a trial that a searcher proposed, the revision up to which that had heard of reports
+    (-1: none did);
     `script`: the text of its script, or ""; `mail_to` gets mail about events `mail_on`.
     """
 
@@ -49,6 +66,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     script: str = ""
     family: Family | None = None
     child: int = -1
+    heard: int = -1
 
     @property
     def waits_for(self) -> Dependencies:

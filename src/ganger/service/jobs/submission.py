@@ -32,6 +32,7 @@ RANGES: Final[tuple[tuple[str, float, float], ...]] = (
     ("min_gpus", 0, GPUS_MAX), ("max_gpus", 0, GPUS_MAX), ("share", 0.001, 1.0),
     ("cpus", 0.0, 1e6), ("priority", -PRIORITY_MAX, PRIORITY_MAX - 1), ("weight", 1e-9, 1e9),
     ("steps", 0.0, 1e18), ("retries", 0, 1000),
+    ("seed", 0, (1 << 32) - 1),
 )  # fmt: skip
 """Fields of a request, the least and the most that they may be."""
 NAME_MAX: Final = 200

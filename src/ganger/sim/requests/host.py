@@ -4,182 +4,55 @@ A replica that has started loads its model and is then a lane of its service's p
 stopped ends the batch that it has begun; one that is lost does not. How services do is reported
 after each window, and which replicas their routers give back; nothing else of the requests reaches
 the kernel.
+
+Requests may be held back by windows (`Held`). Planes then have a clock of their own, which lacks
+the windows that were known from others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import ceil
-from typing import Final
-
-import numpy as np
 
 from ganger.core.events import Accepted, AnyEvent, Failed, Finished, Released, Served, Started
 from ganger.core.plan import AnyAction, Placement, Resize, Resume, Start, Stop, Suspend
 from ganger.core.serving.memory import restored, stored
-from ganger.core.serving.verbs import Batch, Load
-from ganger.core.serving.world import ANSWERED, OPEN, Lane, World
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, SECOND
 from ganger.sim.load import workers
 from ganger.sim.requests.plane import Plane
+from ganger.sim.requests.window import Fared, Figures, Held, Window
 
 ENDED = "the service ended"
-PIECE: Final = SECOND // 8
-"""Microseconds of the shortest pieces of a window in which arrivals are counted; others are twice
-as long, four times, ..., up to the window."""
-_UNLIMITED: Final = NEVER // 2
-"""A request that has more microseconds has no deadline."""
-_REASONS: Final = 16
-"""So many reasons why requests were dropped are told apart, those of most first."""
 
 
 @dataclass
 class Requested:
-    """The requests of one service. `plane`: over lanes that are all down, enough of every type;
-    `load`: microseconds that a replica loads before it answers; `says`: the class that its model
+    """The requests of one service. `plane`: over lanes that are all down, enough of every type, and
+    where replicas may run one model each, of every type and model; `load`: microseconds that a
+    replica of all models loads before it answers; `says`: the class that its model
     gives each input, where that was recorded; `beside`: the same requests to the same replicas
-    under another router, of which nothing is reported."""
+    under another router, of which nothing is reported; `held`: what hands the requests to both, if
+    they are held back."""
 
     plane: Plane
     load: int
     says: Sequence[int] | None = None
     beside: Plane | None = None
-
-
-class _Window:
-    """What is counted of one service since the last report."""
-
-    def __init__(self, world: World, says: Sequence[int] | None) -> None:
-        self._world, self._says = world, says
-        self._counted = 0
-        """The first request that is not in `pieces`."""
-        self.clear(0)
-
-    def clear(self, now: int) -> None:
-        """A window begins."""
-        self.since = now
-        self.reasons: dict[str, int] = {}
-        self.labelled = self.correct = 0
-        self.pieces = np.zeros(0, np.int64)
-        """How many requests came, by piece."""
-        self.slo = NEVER
-        """The least microseconds that any of them has."""
-        self.answered = self.late = self.dropped = self.batches = self.executed = 0
-        self.busy = self.up = self.open = 0
-        """Microseconds: of lanes that ran, of lanes that were up, of requests that were open."""
-        self.latencies: list[int] = []
-        self.by_lane: dict[int, int] = {}
-        """Microseconds that each lane ran."""
-
-    def over(self, rows: Collection[int], outcome: int, at: int) -> None:
-        """Requests are over."""
-        requests = self._world.requests
-        for row in rows:
-            since = max(requests.arrival[row - requests.base], self.since)
-            self.open += max(at - since, 0)
-        if outcome != ANSWERED:
-            self.dropped += len(rows)
-            reason = self._world.reasons[outcome - 2]
-            self.reasons[reason] = self.reasons.get(reason, 0) + len(rows)
-            return
-        self.answered += len(rows)
-        if self._says is not None:
-            self._judge(rows, self._says)
-        for row in rows:
-            self.latencies.append(at - requests.arrival[row - requests.base])
-            self.late += at > requests.deadline[row - requests.base]
-
-    def _judge(self, rows: Collection[int], says: Sequence[int]) -> None:
-        """Compare what the model was recorded to say with the labels of requests that have one."""
-        requests = self._world.requests
-        for row in rows:
-            label, given = (
-                column[row - requests.base] for column in (requests.label, requests.input)
-            )
-            if label >= 0 and given >= 0:
-                self.labelled += 1
-                self.correct += says[given % len(says)] == label
-
-    def count(self, until: int) -> None:
-        """Count the requests before this row by when they came."""
-        requests = self._world.requests
-        some = slice(self._counted - requests.base, until - requests.base)
-        self._counted = until
-        came = np.array(requests.arrival[some], np.int64)
-        given = np.array(requests.deadline[some], np.int64) - came
-        self.slo = min(self.slo, int(given.min(initial=NEVER)))
-        at = (came - self.since) // PIECE
-        counts = np.bincount(at, minlength=len(self.pieces))
-        counts[: len(self.pieces)] += self.pieces
-        self.pieces = counts
-
-    def details(self, now: int, arrived: int) -> dict[str, float]:
-        """Why requests were dropped, how often the model was right, how unevenly requests came;
-        those before row `arrived` have come."""
-        self.count(arrived)
-        reasons = sorted(self.reasons.items(), key=lambda item: (-item[1], item[0]))[:_REASONS]
-        judged = {"labelled": float(self.labelled), "correct": float(self.correct)}
-        return {
-            **{f"dropped:{reason}": float(count) for reason, count in reasons},
-            **(judged if self._says is not None else {}),
-            **({"slo": self.slo / SECOND} if self.slo < _UNLIMITED else {}),
-            **self.peaks(now),
-        }
-
-    def peaks(self, now: int) -> dict[str, float]:
-        """The most requests that came in a piece of the window, for pieces of each length."""
-        count = max((now - self.since) // PIECE, 1)
-        pieces = np.pad(self.pieces[:count], (0, max(count - len(self.pieces), 0)))
-        pieces[-1] += self.pieces[count:].sum()  # what came as the window ended
-        peaks, length = dict[str, float](), 1
-        while length <= count:
-            sums = np.add.reduceat(pieces, range(0, count, length))
-            peaks[f"most_in_{length * PIECE / SECOND:g}s"] = float(sums.max())
-            length *= 2
-        return peaks
-
-    def ongoing(self, now: int, arrived: int) -> float | None:
-        """How many requests were open on average until now, of those before row `arrived`."""
-        requests = self._world.requests
-        still = sum(
-            now - max(requests.arrival[at], self.since)
-            for at in range(arrived - requests.base)
-            if requests.outcome[at] == OPEN
-        )
-        span = now - self.since
-        return (self.open + still) / span if span else None
-
-    def ran(self, lane: Lane, order: Batch | Load, began: int, ended: int, outcome: str) -> None:
-        """A lane was busy."""
-        took = ended - max(began, self.since)
-        self.busy += took
-        self.by_lane[lane.number] = self.by_lane.get(lane.number, 0) + took
-        steps = order.steps if isinstance(order, Batch) else 1
-        self.batches += steps
-        self.executed += (
-            steps * sum(len(part.tasks) for part in order.parts if not part.last)
-            if isinstance(order, Batch)
-            else 0
-        )
-
-    def settled(self, world: World, count: int) -> None:
-        """They were counted when they were over; when they came, now that they are forgotten."""
-        if world.requests.base + count > self._counted:
-            self.count(world.requests.base + count)
+    held: Held | None = None
 
 
 class _Service:
     """One service: its plane, its replicas, its window."""
 
     def __init__(self, requested: Requested) -> None:
-        self.plane, self.load = requested.plane, requested.load
+        self.plane, self.load, self._held = requested.plane, requested.load, requested.held
         self._planes = [each for each in (requested.plane, requested.beside) if each is not None]
         self.world = requested.plane.world
-        self.window = _Window(self.world, requested.says)
+        self.window = Window(self.world, requested.says)
         self.world.heard = self.window.over
         self.plane.watch(self.window)
         self.retires = requested.plane.router.can.retires
@@ -193,32 +66,72 @@ class _Service:
         self.changed = 0
         self.total_up = 0
         """Microseconds that lanes were up, added up."""
+        bound = any(lane.only >= 0 for lane in self.world.lanes)
+        names = [known.name for known in self.world.models] if bound else []
+        self._bound = {name: at for at, name in enumerate(names)}
+        """By the model that a replica names, the one that its lanes run only."""
         self.over = False
         self.came = 0
         """How many requests had come when the window began."""
+        self.since = 0
+        """When the window began."""
+        self._known: Fared | None = None
+        """What the window was like that ends now, if it is known from others."""
 
     @property
     def up(self) -> int:
         """How many lanes answer."""
         return sum(not lane.down for lane in self.world.lanes)
 
+    @property
+    def more(self) -> bool:
+        """Whether requests are still to come, or to be answered by replicas that there are."""
+        coming = self.plane.next_time < NEVER or (self._held is not None and self._held.more)
+        return coming or bool(self.lanes and self.world.open)
+
+    def here(self, now: int) -> int:
+        """What the clock of the planes says."""
+        return now if self._held is None else now - self._held.skipped
+
     def pass_time(self, now: int) -> None:
         """Serve until `now`."""
         if now > self.changed:
+            if self._held is not None:
+                self._held.release(now)
             passed = self.up * (now - self.changed)
             self.window.up += passed
             self.total_up += passed
             self.changed = now
             for plane in self._planes:
-                plane.advance(now)
+                if self._held is not None:
+                    plane.resume()
+                plane.advance(self.here(now))
+
+    def end_window(self, now: int) -> None:
+        """A window ends: serve it, unless what it was like is known from others."""
+        if self._held is not None:
+            up = [lane for lane in self.world.lanes if not lane.down]
+            self._known = self._held.known(now, up)
+        if self._known is None:
+            self.pass_time(now)
+            return
+        self.total_up += self.up * (now - self.changed)
+        self.changed = now
 
     def turn(self, lane: int, now: int, *, up: bool, drains: bool = False) -> None:
         """A lane comes or goes."""
         for plane in self._planes:
-            plane.turn(lane, now, up=up, drains=drains)
+            plane.turn(lane, self.here(now), up=up, drains=drains)
 
-    def begin(self, job: int, types: Sequence[str]) -> list[int]:
-        """A replica starts on devices of these types: the lanes that it will be."""
+    def load_of(self, model: str) -> int:
+        """Microseconds that a replica loads that names this model."""
+        only = self._bound.get(model, -1)
+        return self.load if only < 0 else self.world.models[only].load
+
+    def begin(self, job: int, types: Sequence[str], model: str) -> list[int]:
+        """A replica that names this model starts on devices of these types: the lanes that it will
+        be."""
+        only = self._bound.get(model, -1)
         taken = {lane for lanes in self.lanes.values() for lane in lanes}
         found: list[int] = []
         for type_ in types:
@@ -226,7 +139,10 @@ class _Service:
                 next(
                     lane.number
                     for lane in self.world.lanes
-                    if lane.type == type_ and lane.number not in taken and lane.number not in found
+                    if lane.type == type_
+                    and lane.only == only
+                    and lane.number not in taken
+                    and lane.number not in found
                 )
             ]
         self.lanes[job] = found
@@ -244,8 +160,11 @@ class _Service:
         if not self.over:
             self.over = True
             self.pass_time(now)
+            if self._held is not None:
+                self._held.open(self.here(now))
             for plane in self._planes:
-                plane.close(now, ENDED)
+                plane.close(self.here(now), ENDED)
+                plane.resume()
 
     def finish(self) -> None:
         """The simulation is over, and so is the service."""
@@ -267,21 +186,42 @@ class _Service:
             if job != service and back.issuperset(mine)
         ]
 
-    def busy(self, service: int, now: int) -> dict[int, float]:
-        """By replica that is up, the part of its time in the window in which it ran batches."""
-        lanes, since = self.world.lanes, self.window.since
-        shares: dict[int, float] = {}
-        for job, mine in sorted(self.lanes.items()):
-            up = sum(now - max(self.loaded[at], since) for at in mine if not lanes[at].down)
-            if job == service or not up:
-                continue
-            ran = sum(self.window.by_lane.get(at, 0) for at in mine)
-            ran += sum(now - max(lanes[at].since, since) for at in mine if lanes[at].running)
-            shares[job] = min(ran / up, 1.0)
-        return shares
+    def report(self, service: int, now: int) -> tuple[Figures, dict[int, float]]:
+        """What the window that ends now was like; and by replica that is up, the part of its time
+        in which it ran batches."""
+        self.since = now
+        lanes, here = self.world.lanes, self.here(now)
+        up = [lane.number for lane in lanes if not lane.down]
+        known, self._known = self._known, None
+        if known is not None:
+            shares = dict(zip(up, known.busy, strict=True))
+            return known.figures, {
+                job: sum(shares[at] for at in mine) / len(mine)
+                for job, mine in sorted(self.lanes.items())
+                if job != service and shares.keys() >= set(mine)
+            }
+        busy = {
+            job: self._busy([at for at in mine if not lanes[at].down], mine, here)
+            for job, mine in sorted(self.lanes.items())
+            if job != service
+        }
+        each = [self._busy([at], [at], here) or 0.0 for at in up] if self._held is not None else []
+        figures = self._figures(here)
+        if self._held is not None:
+            self._held.served(Fared(figures, each))
+        return figures, {job: share for job, share in busy.items() if share is not None}
 
-    def figures(self, now: int) -> dict[str, float | None]:
-        """What the window that ends now was like."""
+    def _busy(self, up: Sequence[int], mine: Sequence[int], here: int) -> float | None:
+        """The part of the time that lanes were up in the window in which they ran, and those of
+        `mine` that are not up any more; None if none was up."""
+        lanes, since = self.world.lanes, self.window.since
+        time = sum(here - max(self.loaded[at], since) for at in up)
+        ran = sum(self.window.by_lane.get(at, 0) for at in mine)
+        ran += sum(here - max(lanes[at].since, since) for at in mine if lanes[at].running)
+        return min(ran / time, 1.0) if time else None
+
+    def _figures(self, now: int) -> Figures:
+        """The same of the service, by the clock of the planes."""
         window, arrived = self.window, self.plane.arrived
         running = sum(
             now - max(lane.since, window.since)
@@ -289,7 +229,7 @@ class _Service:
             if lane.running is not None
         )
         every = sorted(window.latencies)
-        found: dict[str, float | None] = {
+        found: Figures = {
             "arrivals": float(arrived - self.came),
             "answered": float(window.answered),
             "late": float(window.late),
@@ -342,6 +282,8 @@ class Requesting:
         for job in range(declared.n):
             if int(declared.parent[job]) in self._services:
                 self._service_of[job] = int(declared.parent[job])
+        self._models = [declared.models[int(code)] for code in declared.model[: declared.n]]
+        """By job."""
         self._placed: dict[int, Placement] = {}
         self._coming: list[tuple[int, int, int, int]] = []
         """A heap of (when, service, job, lane): replicas that load."""
@@ -358,24 +300,25 @@ class Requesting:
             service = self._services[job]
             if lane in service.lanes.get(replica, ()) and not service.over:
                 service.pass_time(now)
-                service.loaded[lane] = now
+                service.loaded[lane] = service.here(now)
                 service.turn(lane, now, up=True)
         if now < self._next:
             return []
         since = now - self._window
         some = [(job, each) for job, each in sorted(self._services.items()) if not each.over]
         for _, service in some:
-            service.pass_time(now)
+            service.end_window(now)
         self._next = now + self._window if self._goes_on() else NEVER
         return self._report(now, since, some)
 
     def _report(self, now: int, since: int, some: Sequence[tuple[int, _Service]]) -> list[AnyEvent]:
         """How some services did in the window that ends now."""
-        told: list[tuple[int, dict[str, float | None]]] = []
+        told: list[tuple[int, Figures]] = []
         routers: dict[int, bytes] = {}
         for job, service in some:
-            busy, back = service.busy(job, now), service.given_back(job)
-            told.append((job, service.figures(now)))
+            back = service.given_back(job)
+            figures, busy = service.report(job, now)
+            told.append((job, figures))
             if self._remembers or self._validate:
                 memory = stored(service.world.memory)
             if self._remembers:
@@ -396,12 +339,7 @@ class Requesting:
         return [Served(since, tuple(job for job, _ in told), columns, routers)]
 
     def _goes_on(self) -> bool:
-        """Whether requests are still to come, or to be answered by replicas that there are."""
-        return any(
-            service.plane.next_time < NEVER or (service.lanes and service.world.open)
-            for service in self._services.values()
-            if not service.over
-        )
+        return any(each.more for each in self._services.values() if not each.over)
 
     def happened(self, now: int, events: Sequence[AnyEvent]) -> list[AnyEvent]:
         """Replicas come, begin and end. Of a service that is over it is reported how it did since
@@ -411,13 +349,16 @@ class Requesting:
             for event in events
             if isinstance(event, Finished) and event.job in self._services
         ]
-        over = [(job, each) for job, each in over if not each.over and each.window.since < now]
+        over = [(job, each) for job, each in over if not each.over and each.since < now]
         for _, service in over:
             service.pass_time(now)
-        last = self._report(now, max((each.window.since for _, each in over), default=now), over)
+        last = self._report(now, max((each.since for _, each in over), default=now), over)
         for event in events:
-            if isinstance(event, Accepted) and event.spec.parent in self._names:
-                self._service_of[event.job] = self._names[event.spec.parent]
+            if isinstance(event, Accepted):
+                self._models += [""] * (event.job + 1 - len(self._models))
+                self._models[event.job] = event.spec.model
+                if event.spec.parent in self._names:
+                    self._service_of[event.job] = self._names[event.spec.parent]
             elif isinstance(event, Started):
                 self._begin(now, event.job)
             elif isinstance(event, Finished | Failed | Released):
@@ -449,8 +390,10 @@ class Requesting:
             for _ in range(slot.workers)
         ]
         assert len(types) == workers(placement)
-        for lane in service.begin(job, types):
-            heappush(self._coming, (now + service.load, self._service_of[job], job, lane))
+        model = self._models[job]
+        ready = now + service.load_of(model)
+        for lane in service.begin(job, types, model):
+            heappush(self._coming, (ready, self._service_of[job], job, lane))
         if self._next == NEVER:
             self._next = (now // self._window + 1) * self._window
 

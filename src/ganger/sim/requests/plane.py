@@ -42,6 +42,8 @@ from ganger.sim.requests.tokens import Steps
 
 KEEP: Final = 1 << 16
 Columns = Mapping[str, Sequence[int]]
+NOT_YET: Final[Columns] = {}
+"""In place of a chunk: the next one is not known yet (`Plane.resume`)."""
 
 
 class Watch(Protocol):
@@ -230,12 +232,18 @@ class Plane:
             if chunk is None:
                 self._more = False
                 continue
+            if chunk is NOT_YET:
+                return
             each_one_item = requests.each_one_item
             requests.add(chunk)
             if self._steps is not None:
                 self._steps.add(chunk)
             if each_one_item and not requests.each_one_item:
                 self._wait_rows = 0  # what is waited for was counted in requests of one item
+
+    def resume(self) -> None:
+        """The next chunk is known now, where it was not."""
+        self._read()
 
     def _settle(self, count: int) -> None:
         for watch in self._watches:

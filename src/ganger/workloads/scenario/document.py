@@ -64,7 +64,8 @@ class Service(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 class Training(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The jobs of a trace on the same cluster, services among them. `scaling`: the recipe for the
-    services; `recipes`: for all other jobs; `loads`: as `--load`."""
+    services; `recipes`: for all other jobs; `loads`: as `--load`; `window`: how often services
+    report, 10 s unless it or `windows` says so."""
 
     trace: _Name
     recipes: _Some
@@ -73,7 +74,7 @@ class Training(Struct, forbid_unknown_fields=True, omit_defaults=True):
     knows: Literal[
         "truth", "noisy", "history", "rolling", "group", "estimate", "losses", "nothing"
     ] = "truth"
-    window: str = "10s"
+    window: str | None = None
 
 
 class Document(Struct, forbid_unknown_fields=True, omit_defaults=True):

@@ -125,10 +125,17 @@ def _check_places(found: Document, file: TextFile) -> None:
     for field, given in (
         ("faster", found.faster),
         ("latency_noise", found.latency_noise != 1.0),
-        ("windows", found.windows is not None),
     ):
         if given:
             raise refuse("it means nothing beside training", field, "leave it out")
+    window, windows = found.training.window, found.windows
+    each = None if window is None else _time(window, f"{file.where}: training: window")
+    if each is not None and windows is not None and each != _time(windows, "windows"):
+        raise refuse(
+            f"services are run by the windows that they report, and `window` is {window}",
+            "windows",
+            "write the same, or leave `window` out",
+        )
 
 
 def _time(text: str, where: str) -> int:

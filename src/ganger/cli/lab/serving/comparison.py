@@ -133,7 +133,17 @@ def serve_on_cluster(requests: Path, cluster: str, recipe: str, options: dict[st
     from ganger.workloads.requests.formats import load_requests
 
     given = click.get_current_context().get_parameter_source
-    for name in ("inner", "serving", "rates", "knows", "load", "per_job", "log", "why"):
+    for name in (
+        "inner",
+        "serving",
+        "rates",
+        "by_windows",
+        "knows",
+        "load",
+        "per_job",
+        "log",
+        "why",
+    ):
         if given(name) not in (None, ParameterSource.DEFAULT):
             option = name.replace("_", "-")
             raise BadInput(

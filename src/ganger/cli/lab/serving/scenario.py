@@ -88,7 +88,7 @@ def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
         "serving": training.scaling,
         "seeds": document.seeds,
         "knows": training.knows,
-        "window": training.window,
+        "window": training.window or document.windows or "10s",
         "load": ",".join(f"{each:g}" for each in training.loads) or None,
         "traffic": _traffic(scenario, options),
         "prices": document.prices,
@@ -116,4 +116,5 @@ def _traffic(scenario: Scenario, options: dict[str, Any]) -> Traffic:
         watch=options["report"] is not None,
         yardsticks=options["yardsticks"],
         remembers=options["log"] is not None,
+        by_windows=scenario.document.windows is not None,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from ganger.cli.lab.trace import console, plain_table
 from ganger.core.units import NEVER, SECOND, format_duration
+from ganger.lab.serving.windows.words import read_and_run
 
 if TYPE_CHECKING:
     from ganger.lab.serving.loading.driving import Loaded
@@ -186,20 +187,8 @@ def _lines(found: Comparison, groups: Groups, same: list[str]) -> list[str]:
         for reason, count in sorted(first.dropped.items(), key=lambda item: -item[1]):
             lines.append(f"{where}: {count:,} dropped: {reason}")
         if first.windows is not None:
-            lines.append(f"{where}: {_windows(first.windows)}")
+            lines.append(f"{where}: {read_and_run(first.windows)}")
     return lines
-
-
-def _windows(windows: Mapping[str, Any]) -> str:
-    """How many windows were read from the table, and how many run, by why."""
-    length = format_duration(windows["seconds"] * SECOND)
-    run = ", ".join(f"{count:,} {why}" for why, count in windows["run"].items())
-    known = sum(entry["requests_known"] for entry in windows["table"])
-    return (
-        f"of {windows['windows']:,} windows of {length}, {windows['read']:,} were read from a table"
-        f" of {len(windows['table']):,}, and {sum(windows['run'].values()):,} run ({run})"
-        + (f"; {known:,} requests of the table were run before" if known else "")
-    )
 
 
 def _show_classes(screen: Any, runs: list[tuple[str, list[dict[str, Any]]]]) -> None:

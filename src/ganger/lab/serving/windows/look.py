@@ -34,7 +34,8 @@ class Look:
     names), the part of all devices that it needs at least; `gap_cv`: coefficient of variation of
     the gaps;
     `dispersion`: variance over mean of the counts in equal pieces; both 1 for a Poisson process.
-    `sizes`: by name the means of items, tokens, and seconds until the deadline.
+    `sizes`: by name the means of items, tokens, and seconds until the deadline. `lanes`: the types
+    of those that answer, where they come and go.
     """
 
     count: int
@@ -43,6 +44,7 @@ class Look:
     gap_cv: float
     dispersion: float
     sizes: Mapping[str, float]
+    lanes: tuple[str, ...] = ()
 
     @property
     def load(self) -> float:
@@ -51,7 +53,7 @@ class Look:
 
     def distance(self, other: Look) -> float:
         """At most 1 for windows that are alike."""
-        if self.sizes.keys() != other.sizes.keys():
+        if self.sizes.keys() != other.sizes.keys() or self.lanes != other.lanes:
             return float("inf")
         chance = 2 / sqrt(min(self.count, other.count))
         parts = changed(self.work / max(self.load, 1e-12), other.work / max(other.load, 1e-12))
@@ -74,7 +76,9 @@ def changed(work: F64, other: F64) -> float:
     return float(np.abs(np.subtract(*both)).sum())
 
 
-def look_at(rows: Chunk, length: int, cost: F64, faster: float) -> Look:
+def look_at(
+    rows: Chunk, length: int, cost: F64, faster: float, lanes: tuple[str, ...] = ()
+) -> Look:
     """What requests of a window of so many microseconds are like, where they come `faster` times as
     fast. `cost`: by code of a name, the microseconds that an item needs of all devices together."""
     count = len(rows)
@@ -102,4 +106,5 @@ def look_at(rows: Chunk, length: int, cost: F64, faster: float) -> Look:
         float(gaps.std()) / mean if mean else 0.0,
         float(counts.var() / counts.mean()),
         sizes,
+        lanes,
     )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ganger.core.serving.world import World
 from ganger.core.units import NEVER
+from ganger.sim.requests.plane import NOT_YET
 
 Columns = Mapping[str, Sequence[int]]
 I64 = NDArray[np.int64]
@@ -118,6 +119,14 @@ class Ahead(Future):
         waiting: deque[Columns] = deque()
         begins = 0
         for chunk in self._chunks:
+            if chunk is NOT_YET:  # all that may be known is known
+                while waiting:
+                    first = waiting.popleft()
+                    yield first
+                    self.forget(begins, self._world.requests.base)
+                    begins = first["arrival"][-1]
+                yield chunk
+                continue
             if not len(chunk["arrival"]):
                 continue
             self.add(chunk)

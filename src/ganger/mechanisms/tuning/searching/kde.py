@@ -53,6 +53,9 @@ class Densities:
         ratio = self._log_density(drawn, good) - self._log_density(drawn, rest)
         return self._space.point(drawn[int(np.argmax(ratio))].tolist())
 
+    def took(self, point: Point) -> None:
+        """Reports say it."""
+
     def tell(self, point: Point, epoch: float, badness: float) -> None:
         """A trial reported."""
         points, bad = self._heard.setdefault(epoch, ([], []))

@@ -24,6 +24,9 @@ class Uniform:
         """The next point."""
         return self._space.point(self._rng.random(len(self._space.parameters)).tolist())
 
+    def took(self, point: Point) -> None:
+        """Nothing is learnt."""
+
     def tell(self, point: Point, epoch: float, badness: float) -> None:
         """Nothing is learnt."""
 
@@ -33,6 +36,7 @@ class Listed:
 
     def __init__(self, points: Sequence[Point], then: Searcher | None = None) -> None:
         self._points, self._then, self._next = points, then, 0
+        self._listed = True
 
     def ask(self) -> Point:
         """The next point. Raises BadInput if there is none."""
@@ -45,7 +49,13 @@ class Listed:
                 where="searcher",
                 mend="set `trials` to that or lower",
             )
+        self._listed = False
         return self._then.ask()
+
+    def took(self, point: Point) -> None:
+        """Of the other searcher's proposal."""
+        if self._then is not None and not self._listed:
+            self._then.took(point)
 
     def tell(self, point: Point, epoch: float, badness: float) -> None:
         """The searcher that comes afterwards may learn from it."""
@@ -63,6 +73,9 @@ class QuasiRandom:
     def ask(self) -> Point:
         """The next point."""
         return self._space.point(next(self._units))
+
+    def took(self, point: Point) -> None:
+        """Nothing is learnt."""
 
     def tell(self, point: Point, epoch: float, badness: float) -> None:
         """Nothing is learnt."""

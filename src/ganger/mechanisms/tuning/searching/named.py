@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from ganger.core.errors import BadInput
@@ -10,12 +11,16 @@ from ganger.core.tuning.searcher import Searcher
 from ganger.core.tuning.space import Point, Space
 from ganger.mechanisms.tuning.searching.kde import Densities
 from ganger.mechanisms.tuning.searching.model_free import Listed, QuasiRandom, Uniform
+from ganger.mechanisms.tuning.searching.samplers import SAMPLERS, Sampled
 
 _ENDLESS: Final[dict[str, Callable[[Space, int], Searcher]]] = {
     "random": Uniform,
     "quasi-random": QuasiRandom,
     "kde": Densities,
+    **{name: partial(Sampled, name) for name in SAMPLERS},
 }
+LEARNING: Final = ("kde", *SAMPLERS)
+"""The searchers that learn from what trials report."""
 SEARCHERS: Final = (*_ENDLESS, "grid", "points")
 """The names that `searcher_of` knows."""
 

@@ -47,6 +47,7 @@ class Barista:
     ahead: int
     errors: int
     piece: float = 0.0
+    staged: bool = False
 
     def plan(self, outlook: Outlook, course: Course) -> Mapping[str, int]:
         """Replicas of one type."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from ganger.estimate.forecast import Forecaster, Naive
 from ganger.mechanisms.scaling.fleets import Course, Instance, Outlook
 
 
+@lru_cache(1024)
 def capacity(times: BatchTimes, slo: float) -> tuple[int, float]:
     """The batch of a replica that has all the requests that it can serve, and how many that is a
     second: the largest with which waiting for it to fill and 99 in 100 of its runs end within
@@ -92,6 +94,7 @@ class Mark:
     calm: int
     warm: int
     piece: float = 5.0
+    staged: bool = False
 
     def plan(self, outlook: Outlook, course: Course) -> Mapping[str, int]:
         """Replicas by type."""
@@ -125,14 +128,17 @@ class Mark:
         """Cover the forecast from its first step on that is not covered; `span` is how long it is
         above what there is from there on."""
         plan, places = dict(have), {each.gpu_type: each.places for each in instances}
-        for step in range(self.steps):
+        step = 0
+        while True:
             supply = sum(rates[each] * n for each, n in plan.items())
-            if expected[step] <= supply + _NOTHING:
-                continue
+            short = np.flatnonzero(expected[step:] > supply + _NOTHING)
+            if not len(short):
+                return plan
+            step += int(short[0])
             above = np.flatnonzero(expected[step:] <= supply)
             long = int(above[0]) if len(above) else self.steps - step
             span = long * self.interval / SECOND
             plan = covered(
                 float(expected[step]), rates, prices, places, plan, self.launch / SECOND, span
             )
-        return plan
+            step += 1

@@ -6,11 +6,12 @@ from enum import Enum
 from typing import Annotated
 
 from ganger.core.protocols import Policy
-from ganger.core.units import DAY, MINUTE
+from ganger.core.units import DAY, HOUR, MINUTE, SECOND
 from ganger.estimate.forecast import Forecaster, Holt, Linear, Naive, Seasonal
 from ganger.mechanisms.scaling.fleets import Fleets
 from ganger.recipes.registry import Count, Duration, Paper, Period, Positive, Within, recipe
 from ganger.recipes.serving.planning.barista import Barista
+from ganger.recipes.serving.planning.inferline import InferLine
 from ganger.recipes.serving.planning.mark import Mark
 
 Ahead = Annotated[int, Within(1, 10_000)]
@@ -29,6 +30,13 @@ BARISTA = Paper(
     "Bhattacharjee et al.",
     "IC2E",
     2019,
+    "SLO, cost",
+)
+INFERLINE = Paper(
+    "InferLine: Latency-Aware Provisioning and Scaling for Prediction Serving Pipelines",
+    "Crankshaw et al.",
+    "SoCC",
+    2020,
     "SLO, cost",
 )
 
@@ -109,3 +117,30 @@ def barista(
     """
     how = forecaster(forecast, interval, season)
     return Fleets("barista", Barista(how, interval, ahead, errors))
+
+
+@recipe(
+    INFERLINE,
+    needs="latencies",
+    reconstructed="the sample of the planner is a Poisson process at the busiest window's rate, as"
+    " recipes see counts; batches are the router's, and the planner's sizes only say what replicas"
+    " can do; traffic is compared with the sample's at the end of windows; times are from memory",
+)
+def inferline(
+    sample: Count = 6,
+    every: Period = HOUR,
+    calm: Duration = 15 * SECOND,
+    back: Period = 30 * SECOND,
+) -> Policy:
+    """Every stage of a pipeline has its own replicas: the cheapest that keep the SLO together.
+
+    After `sample` windows, and then after each `every`, a plan is searched by trying a sample of
+    the load on it: from the fastest types on, that change of one stage is made that saves most
+    (fewer replicas, larger batches, another type) and keeps 99 in 100 requests in time. Between
+    plans a stage gets more replicas as soon as more comes than in the sample, in pieces of any
+    length that a request needs at least: as many as keep their load as planned at the largest such
+    rate. It gives some up once nothing changed for `calm`, by the fullest piece of 5 s within
+    `back`. A replica of a pipeline then runs one model, and requests go to lanes: the router has to
+    dispatch to lanes. A service of a single model is a pipeline of one stage.
+    """
+    return Fleets("inferline", InferLine(sample, every, calm, back))

@@ -105,7 +105,7 @@ class Offer(NamedTuple):
 
     def checksum(self) -> int:
         """Of all that a search depends on but speeds, the jobs' age and chance."""
-        parts = (self.ids, self.now, *self.space[:4])
+        parts = (self.ids, self.now, *self.space)
         return zlib.crc32(b"".join(np.ascontiguousarray(part).tobytes() for part in parts))
 
     def allowed(self) -> NDArray[np.bool_]:

@@ -1,0 +1,1 @@
+"""Searches on a daemon: how their trials come, and what these try."""
