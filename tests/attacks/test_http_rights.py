@@ -186,8 +186,9 @@ def test_a_token_gives_no_more_rights_than_the_socket(machine: Machine) -> None:
 
 OPEN = {
     ("GET", "/v1/status"), ("POST", "/v1/jobs"), ("GET", "/v1/jobs"), ("GET", "/v1/nodes"),
-    ("GET", "/v1/policy"), ("POST", "/v1/whatif"), ("GET", "/v1/fairshare"), ("GET", "/v1/quotas"),
-    ("GET", "/v1/usage"), ("GET", "/v1/idle"), ("GET", "/v1/events"), ("GET", "/metrics"),
+    ("GET", "/v1/map"), ("GET", "/v1/policy"), ("POST", "/v1/whatif"), ("GET", "/v1/fairshare"),
+    ("GET", "/v1/quotas"), ("GET", "/v1/usage"), ("GET", "/v1/idle"), ("GET", "/v1/events"),
+    ("GET", "/metrics"),
 }  # fmt: skip
 """What every user may ask; all else is of an own job, or an administrator's."""
 BODIES: dict[str, Any] = {

@@ -20,7 +20,7 @@ from ganger import __version__
 from ganger.client.connection import NoDaemon
 from ganger.core.errors import BadInput, GangerError
 from ganger.web.door import session_of
-from ganger.web.pages import cluster, entrance, job, queue
+from ganger.web.pages import cluster, entrance, job, queue, tenants
 from ganger.web.pages.frame import Pages, failed, page, pages_of
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -48,6 +48,9 @@ def application(pages: Pages) -> Starlette:
         Route("/nodes", _seen(cluster.nodes), methods=get),
         Route("/nodes/rows", _seen(cluster.node_rows), methods=get),
         Route("/nodes/orders", _seen(cluster.node_orders), methods=post),
+        Route("/tenants", _seen(tenants.tenants), methods=get),
+        Route("/tenants/rows", _seen(tenants.tenant_rows), methods=get),
+        Route("/tenants/usage", _seen(tenants.usage), methods=get),
         Route("/queue", _seen(queue.queue), methods=get),
         Route("/queue/rows", _seen(queue.queue_rows), methods=get),
         Route("/queue/orders", _seen(queue.orders), methods=post),

@@ -12,7 +12,6 @@ from typing import Final
 import msgspec
 
 from ganger.client.answers import Status
-from ganger.client.connection import NoDaemon
 from ganger.core.errors import GangerError
 from ganger.web.backend import Backend
 
@@ -45,7 +44,6 @@ class Live:
         self.tick = 1
         self.status: Status | None = None
         self.up = False
-        self.why = ""
         self.answered = 0.0
         """When the daemon last answered, in Unix seconds."""
         self.leaving = False
@@ -72,12 +70,10 @@ class Live:
         before = (self.up, self.status.revision, self.status.pid) if self.status else (False, 0, 0)
         try:
             status: Status = await self._backend.get("/v1/status", Status)
-        except GangerError as error:
-            self.up, self.why = False, str(error)
-            if not isinstance(error, NoDaemon):
-                self.why = f"the daemon refuses: {error}"
+        except (GangerError, msgspec.MsgspecError):  # or one of another version answers
+            self.up = False
         else:
-            self.up, self.why, self.status = True, "", status
+            self.up, self.status = True, status
             self.answered = time.time()
             self._sample(status)
         now = (self.up, self.status.revision, self.status.pid) if self.status else (False, 0, 0)

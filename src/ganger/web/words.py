@@ -3,6 +3,7 @@ own zone stands in elements that a script finds; without scripts there is UTC.""
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from typing import Final
 
@@ -45,7 +46,8 @@ def since(unix_seconds: float | None) -> Markup:
     """A length of time that goes on, as the browser's clock has it."""
     if unix_seconds is None:
         return Markup("–")
-    return Markup('<span data-since="{:.0f}">{}</span>').format(unix_seconds, "…")
+    passed = max(time.time() - unix_seconds, 0.0)
+    return Markup('<span data-since="{:.0f}">{}</span>').format(unix_seconds, lasting(passed))
 
 
 def reason(job: JobAnswer) -> str:

@@ -96,6 +96,7 @@ async def _rows(request: Request, view: dict[str, str | int]) -> str:
     return fill(
         "queue_rows",
         jobs=jobs_page.jobs,
+        now=time.time(),
         total=jobs_page.total,
         offset=offset,
         page=int(view["page"]),
