@@ -9,15 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ganger.client.answers import (
-    AttemptAnswer,
-    HeldAnswer,
-    HolderAnswer,
-    JobDetail,
-    MapAnswer,
-    NodeMap,
-    OutputPiece,
-)
+from ganger.client.answers import AttemptAnswer, JobDetail, OutputPiece
+from ganger.client.gpu_map import HeldAnswer, HolderAnswer, MapAnswer, NodeMap
 from ganger.core.errors import BadInput
 from ganger.web import logs, words
 from ganger.web.links import Settings

@@ -15,7 +15,6 @@ from starlette.responses import Response, StreamingResponse
 from ganger.client.answers import (
     FutureAnswer,
     IdleAnswer,
-    MapAnswer,
     NodeAnswer,
     NotifyAnswer,
     PolicyAnswer,
@@ -26,6 +25,7 @@ from ganger.client.answers import (
     TokenAnswer,
     Usage,
 )
+from ganger.client.gpu_map import MapAnswer
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, WHOLE
 from ganger.service.commands import Keep, NodeOrder, Order, SetPolicy, SetTenant

@@ -15,7 +15,6 @@ from ganger.client.answers import (
     IdleAnswer,
     JobDetail,
     JobPage,
-    MapAnswer,
     NodeAnswer,
     NotifyAnswer,
     OutputPiece,
@@ -29,6 +28,7 @@ from ganger.client.answers import (
     TokenAnswer,
     Usage,
 )
+from ganger.client.gpu_map import MapAnswer
 from ganger.service.http import cluster_api as cluster
 from ganger.service.http import job_api as jobs
 from ganger.service.http.request_helpers import Answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -318,7 +319,7 @@ def _sorted(daemon: Daemon, rows: NDArray[np.int64], by: str) -> NDArray[np.int6
     ran = jobs.ran[rows] + np.where(
         jobs.phase[rows] == Phase.RUNNING, daemon.now() - jobs.since[rows], 0
     )
-    columns = {
+    columns: dict[str, Callable[[], NDArray[Any]]] = {
         "gpus": lambda: jobs.gpus[rows],
         "priority": lambda: jobs.priority[rows],
         "submitted": lambda: jobs.submitted[rows],
