@@ -65,7 +65,7 @@ def test_without_onnxruntime_there_is_one_sentence(
 ) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     error = call(net(tmp_path / "a.onnx")).exception
-    assert str(error) == "profiling needs onnxruntime (pip install onnxruntime)"
+    assert str(error) == "profiling needs onnxruntime (pip install 'ganger[serving]')"
 
 
 def test_a_model_is_measured_into_a_models_file(tmp_path: Path) -> None:

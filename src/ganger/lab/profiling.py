@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
 from ganger.core.errors import BadInput
+from ganger.serving.runtime import complaint, open_session, runtime
 from ganger.workloads.models.document import FORMAT, Device, Document, Latency, Load, Model
 
 _TYPES: Final = {
@@ -91,7 +92,7 @@ def measure(
     for path in paths:
         if not path.is_file():
             raise BadInput("there is no such file", where=str(path), mend="check the path")
-    _ort()
+    runtime("profiling")
     cores = sorted(_cores())
     for count in threads:
         if not 1 <= count <= len(cores):
@@ -158,11 +159,10 @@ def _measured(task: Task) -> _Found:
     """Measure here, in a process that has nothing else to do."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, task.cores)
-    source = (
-        f"ganger profile, up to {task.effort.runs} runs a batch, onnxruntime {_ort().__version__}"
-    )
+    version = runtime().__version__
+    source = f"ganger profile, up to {task.effort.runs} runs a batch, onnxruntime {version}"
     before = _resident_bytes()
-    session = _session(task.path, len(task.cores))
+    session = open_session(task.path, len(task.cores))
     notes: list[str] = []
     latency = _latency(session, task, before, notes)
     del session
@@ -223,7 +223,7 @@ def _times(session: Any, feeds: dict[str, Any], effort: Effort, where: str) -> N
                 break
     except Exception as error:  # onnxruntime's own have no common base
         raise BadInput(
-            f"it does not run: {_first(error)}",
+            f"it does not run: {complaint(error)}",
             where=where,
             mend="measure other batches, or name open dimensions",
         ) from None
@@ -244,7 +244,7 @@ def _load(path: Path, threads: int) -> Load:
 
 def _building(path: Path, threads: int) -> float:
     begin = time.perf_counter()
-    _session(path, threads)
+    open_session(path, threads)
     return time.perf_counter() - begin
 
 
@@ -267,34 +267,6 @@ def _files(path: Path) -> list[Path]:
 
 def _bytes(path: Path) -> int:
     return max(sum(each.stat().st_size for each in _files(path)), 1)
-
-
-def _session(path: Path, threads: int) -> Any:
-    ort = _ort()
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    try:
-        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's own have no common base
-        raise BadInput(
-            f"onnxruntime does not load it: {_first(error)}",
-            where=str(path),
-            mend="export the model again",
-        ) from None
-
-
-def _ort() -> Any:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise BadInput("profiling needs onnxruntime", mend="pip install onnxruntime") from None
-    return onnxruntime
-
-
-def _first(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
 
 
 def _fixed_batch(session: Any) -> int | None:

@@ -87,14 +87,12 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     )
 
 
-def runtime() -> Any:
-    """onnxruntime. Raises BadInput where it is not installed."""
+def runtime(what: str = "serving models") -> Any:
+    """onnxruntime, for `what`. Raises BadInput where it is not installed."""
     try:
         import onnxruntime
     except ImportError:
-        raise BadInput(
-            "serving models needs onnxruntime", mend="pip install 'ganger[serving]'"
-        ) from None
+        raise BadInput(f"{what} needs onnxruntime", mend="pip install 'ganger[serving]'") from None
     return onnxruntime
 
 

@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from ganger.cli import completion
+from ganger.cli.live.processes import detached
 from ganger.cli.text import clock, print_json
 from ganger.cli.words import KNOWS, SPAN, with_files_read
 from ganger.client.answers import Status
@@ -279,14 +280,7 @@ def _start(places: Places, settings: Mapping[str, object]) -> None:
         ) from None
     with log:
         begin = log.tell()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ganger.service", msgspec.json.encode(settings).decode()],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-        )
+        process = detached("ganger.service", settings, log)
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         if process.poll() is not None:

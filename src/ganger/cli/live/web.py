@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 import webbrowser
 from pathlib import Path
 
 import click
-import msgspec
 
+from ganger.cli.live.processes import detached
 from ganger.cli.text import print_json
 from ganger.client.answers import Status
 from ganger.client.connection import Client
@@ -112,14 +110,7 @@ def _start(root: Path, settings: Settings) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open_private(folder / LOG) as log:
         begin = log.tell()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ganger.web", msgspec.json.encode(settings).decode()],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            start_new_session=True,
-        )
+        process = detached("ganger.web", settings, log)
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         if process.poll() is not None:
