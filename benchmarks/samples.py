@@ -231,6 +231,16 @@ def routers() -> Sample:
     return Sample("", (), rows, own=True)
 
 
+def serving_live() -> Sample:
+    """How full batches are where more requests wait than fit."""
+    from serving_live import DEPTHS, RECIPES, in_process, net
+
+    size, depth = min(DEPTHS.items(), key=lambda item: item[1])
+    with tempfile.TemporaryDirectory() as folder:
+        _, batch = in_process(net(Path(folder), depth), RECIPES[0], 4096)
+    return Sample("", (), [(size, RECIPES[0], "*", "*", f"{batch:.1f}")], own=True)
+
+
 def scale() -> Sample:
     """One of the cheapest recipes, on all jobs."""
     from scale import line, measure
@@ -311,6 +321,7 @@ PAGES: dict[str, Callable[[], Sample]] = {
         reports,
         routers,
         scale,
+        serving_live,
         slurm,
         speed,
         traces,
