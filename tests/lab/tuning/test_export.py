@@ -36,8 +36,8 @@ def test_what_a_killed_export_left_is_not_in_the_way(tmp_path: Path) -> None:
 
 def test_many_reports_of_a_trial_are_heard_each_once() -> None:
     made = Tried("2", {"lr": "0.1"}, ended=True)
-    for epoch in range(100_000):
-        made.hear(float(epoch), 1.0, {"loss": 0.5})
+    for number in range(100_000):
+        made.hear(float(number), 1.0, {"loss": 0.5})
     for epoch in (50_000.0, 50_001.0):
         made.hear(epoch, 2.0, {"loss": 0.25})
     assert len(made.reports) == 50_002
