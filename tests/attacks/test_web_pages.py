@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import re
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from ganger.web.connections import CONNECTIONS_MAX
 from ganger.web.links import folder_of
 from ganger.web.sessions import LINK_SECONDS, Sessions, is_own, masked
-from web.rig import Pages, Standin, raw, served
+from web.rig import FORM, Pages, Standin, raw, served
 
 EVIL = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'
 
@@ -237,6 +240,29 @@ def test_large_and_slow_requests_take_no_memory(pages: Pages, cookie: dict[str, 
     with pytest.raises((http.client.HTTPException, ConnectionError, AssertionError)):
         assert pages.ask("GET", "/queue", {"X": "x" * 100_000}).status < 400
     assert pages.ask("GET", "/queue", cookie).status == 200
+
+
+def test_strangers_who_keep_connections_shut_nobody_out(
+    pages: Pages, cookie: dict[str, str]
+) -> None:
+    with contextlib.ExitStack() as strange:
+        for _ in range(CONNECTIONS_MAX + 50):
+            sock = strange.enter_context(socket.create_connection(("127.0.0.1", pages.port)))
+            sock.sendall(b"GET / HTTP/1.1\r\nX: ")
+        assert pages.ask("GET", "/queue", cookie).status == 200
+    assert pages.ask("GET", "/queue", cookie).status == 200
+
+
+def test_strangers_do_not_fill_the_log(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    with said.open("wb") as file, served(tmp_path / "home", file) as pages:
+        head = f"POST /enter HTTP/1.1\r\nHost: {pages.host}\r\nContent-Type: {FORM}\r\n"
+        for _ in range(3):
+            assert raw(pages.port, b"no request\r\n\r\n").startswith(b"HTTP/1.1 400")
+            with socket.create_connection(("127.0.0.1", pages.port)) as sock:
+                sock.sendall(f"{head}Content-Length: 9\r\n\r\ntok".encode())
+        assert pages.ask("GET", "/queue").status == 401
+    assert said.read_bytes() == b""
 
 
 def test_nobody_else_asks_for_a_link(pages: Pages) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -25,10 +27,10 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standin]:
     made.end()
 
 
-def ganger(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def ganger(home: Path, *words: str, browser: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "ganger.cli", "open", *words],
-        env={**os.environ, "GANGER_HOME": str(home)},
+        env={**os.environ, "GANGER_HOME": str(home), "BROWSER": browser},
         capture_output=True,
         text=True,
         check=False,
@@ -53,6 +55,23 @@ def test_each_link_is_another_one_to_the_same_pages(daemon: Standin) -> None:
     other = ganger(daemon.home, "--no-browser", "--web-prefix", "/x")
     assert other.returncode == 2
     assert "served already" in other.stderr
+    assert ganger(daemon.home, "--end").stdout == "ended\n"
+
+
+def test_no_user_of_the_machine_sees_the_link_in_the_words_of_the_browser(
+    daemon: Standin, tmp_path: Path
+) -> None:
+    browser, words = tmp_path / "browser", tmp_path / "words"
+    browser.write_text(f'#!/bin/sh\necho "$@" >{words}.part; mv {words}.part {words}\n')
+    browser.chmod(0o755)
+    done = ganger(daemon.home, browser=str(browser))
+    link = done.stdout.splitlines()[0]
+    told = words.read_text().strip()
+    assert link.partition("#token=")[2] not in told
+    leading = Path(urlsplit(told).path)
+    assert link in leading.read_text()
+    assert stat.S_IMODE(leading.stat().st_mode) == 0o600
+    assert stat.S_IMODE(leading.parent.stat().st_mode) == 0o700
     assert ganger(daemon.home, "--end").stdout == "ended\n"
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+
+import pytest
 
 from ganger.engines.agent.attempt.copied import begin_with
 
@@ -32,3 +35,15 @@ def test_a_copy_that_was_interrupted_is_made_again(tmp_path: Path) -> None:
     (own / ".copying" / "model.pt").write_text("ha")
     begin_with(own, source)
     assert [(each.name, each.read_text()) for each in own.iterdir()] == [("model.pt", "whole")]
+
+
+def test_folders_that_lie_too_deep_are_an_error_that_the_job_is_told(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.joinpath(*["a"] * 450).mkdir(parents=True)
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(300)
+    try:
+        with pytest.raises(OSError, match="folders lie too deep in it"):
+            begin_with(tmp_path / "own", source)
+    finally:
+        sys.setrecursionlimit(limit)

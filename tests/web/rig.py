@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -63,11 +64,12 @@ class Answer:
 class Pages:
     """The process of the pages of a home."""
 
-    def __init__(self, home: Path, **settings: object) -> None:
+    def __init__(self, home: Path, log: IO[bytes] | None = None, **settings: object) -> None:
         self.home = home
         stated = msgspec.convert({"home": str(home), **settings}, Settings)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "ganger.web", msgspec.json.encode(stated).decode()]
+            [sys.executable, "-m", "ganger.web", msgspec.json.encode(stated).decode()],
+            stderr=log,
         )
         until = time.monotonic() + START_SECONDS
         while (told := asked_at(home)) is None or told.pid != self.process.pid:
@@ -127,9 +129,9 @@ class Pages:
 
 
 @contextlib.contextmanager
-def served(home: Path, **settings: object) -> Iterator[Pages]:
-    """The pages of a home while they are needed."""
-    pages = Pages(home, **settings)
+def served(home: Path, log: IO[bytes] | None = None, **settings: object) -> Iterator[Pages]:
+    """The pages of a home while they are needed; what their process says goes to `log`."""
+    pages = Pages(home, log, **settings)
     try:
         yield pages
     finally:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from ganger.web.links import folder_of, leading_to
 from service.machines import Machine
 from web.rig import Pages, Standin, served
 
@@ -223,6 +224,13 @@ def test_twelve_tabs_share_one_stream_and_all_see_a_change(
         tabs[5].bring_to_front()
         tabs[5].get_by_text("it is held until somebody releases it").wait_for()
         daemon.client.call("POST", "/v1/jobs/9/release")
+
+
+def test_a_file_leads_a_browser_to_the_link(browser: Browser, pages: Pages) -> None:
+    page = browser.new_context().new_page()
+    page.goto(leading_to(f"{pages.url}/enter#token={pages.link()}", folder_of(pages.home)))
+    page.wait_for_url(f"{pages.url}/")
+    page.context.close()
 
 
 def test_a_used_link_says_so_and_a_session_ends(browser: Browser, pages: Pages) -> None:

@@ -10,10 +10,11 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ganger.web.connections import know
 from ganger.web.sessions import Session, Sessions, is_own
 
 FORM_BYTES_MAX: Final = 64 << 10
@@ -102,6 +103,8 @@ class Door:
             scope["path"] = scope["path"][len(prefix) :] or "/"
         scope[PREFIX] = prefix
         scope[SESSION] = session = self._session(request)
+        if session is not None:
+            know(scope.get("state", {}))
         free = scope["path"].startswith(_OPEN)
         if session is None and not free:
             return None if _is_page(request) else _no(401, "Signed out: run `ganger open`.")
@@ -158,10 +161,13 @@ async def _form(request: Request) -> dict[str, list[str]] | None:
     if kind != "application/x-www-form-urlencoded":
         return None
     body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > FORM_BYTES_MAX:
-            return None
+    try:
+        async for part in request.stream():
+            body += part
+            if len(body) > FORM_BYTES_MAX:
+                return None
+    except ClientDisconnect:
+        return None
     fields: dict[str, list[str]] = {}
     try:
         pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)

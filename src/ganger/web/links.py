@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import html
 import os
 import socket
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 
 SOCKET: Final = "links.sock"
 LOG: Final = "web.log"
+LEADS: Final = "open.html"
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
@@ -51,6 +53,20 @@ def folder_of(root: Path) -> Path:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     name = hashlib.sha256(str(root).encode()).hexdigest()[:16]
     return Path(state).expanduser() / "ganger-web" / name
+
+
+def leading_to(link: str, folder: Path) -> str:
+    """The address of a file that leads a browser to a link, and that nobody else can read: what a
+    program is started with, every user of the machine can."""
+    path = folder / LEADS
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    with os.fdopen(os.open(path, flags, 0o600), "w") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(
+            '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+            f'<meta http-equiv="refresh" content="0; url={html.escape(link)}"><title>Ganger</title>'
+        )
+    return path.as_uri()
 
 
 def asked_at(root: Path, **asked: bool) -> Told | None:

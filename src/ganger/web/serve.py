@@ -23,13 +23,13 @@ from ganger.client.places import open_private
 from ganger.core.errors import BadInput, GangerError
 from ganger.web.app import application
 from ganger.web.backend import Backend
+from ganger.web.connections import CONNECTIONS_MAX, Connection
 from ganger.web.door import Address, Door
 from ganger.web.links import SOCKET, Asked, Settings, Told, folder_of
 from ganger.web.live import Live
 from ganger.web.pages.frame import Pages
 from ganger.web.sessions import Sessions
 
-CONNECTIONS_MAX: Final = 512
 UNUSED_SECONDS: Final = 24 * 3600.0
 """Pages that nobody looked at for so long end."""
 ALONE_SECONDS: Final = 600.0
@@ -115,10 +115,10 @@ class Server:
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 Door(application(self._pages), self._sessions, address),
-                http="h11",
+                http=Connection,
                 ws="none",
                 lifespan="off",
-                log_level="warning",
+                log_level="error",  # strangers cause warnings, as many as they like
                 loop="asyncio",
                 access_log=False,
                 timeout_graceful_shutdown=2,

@@ -14,7 +14,7 @@ from ganger.client.answers import Status
 from ganger.client.connection import Client
 from ganger.client.places import home, open_private
 from ganger.core.errors import BadInput, GangerError
-from ganger.web.links import LOG, Settings, Told, asked_at, folder_of
+from ganger.web.links import LOG, Settings, Told, asked_at, folder_of, leading_to
 
 START_SECONDS = 30.0
 _LAST_LINES_BYTES = 4096
@@ -91,7 +91,7 @@ def open_(
         print_json({"url": _base(pages), "link": link, "pid": pages.pid})
         return
     click.echo(link)
-    if not no_browser and not webbrowser.open(link):
+    if not no_browser and not webbrowser.open(leading_to(link, folder_of(root))):
         click.echo("no browser was found here: open the link in one within a minute", err=True)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import csv
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from ganger.core.errors import BadInput
@@ -30,8 +32,8 @@ class Tried:
 
     def hear(self, epoch: float, seconds: float, metrics: dict[str, float | None]) -> None:
         """A report; one of an epoch that it has trained again takes the place of the former."""
-        for known in [each for each in self.reports if each >= epoch]:
-            del self.reports[known]
+        while self.reports and (last := next(reversed(self.reports))) >= epoch:
+            del self.reports[last]
         self.reports[epoch] = (seconds, metrics)
 
 
@@ -45,17 +47,17 @@ def write(path: Path, trials: Sequence[Tried], metric: str, *, more_is_better: b
     reporting = [trial for trial in trials if trial.reports]
     if not reporting:
         raise BadInput("no trial has reported yet", where=str(path))
-    part = path.with_name(f".{path.name}.part")
     try:
-        if path.suffix == ".db":
-            _study(part, reporting, metric, path.stem, more_is_better=more_is_better)
-        else:
-            _table(part, reporting, metric, parquet=path.suffix == ".parquet")
-        os.replace(part, path)
+        # A folder of our own: where others may write they could lay a link in the file's place.
+        with TemporaryDirectory(prefix=f".{path.name[:64]}.", dir=path.parent) as folder:
+            part = Path(folder, path.name)
+            if path.suffix == ".db":
+                _study(part, reporting, metric, path.stem, more_is_better=more_is_better)
+            else:
+                _table(part, reporting, metric, parquet=path.suffix == ".parquet")
+            os.replace(part, path)
     except OSError as error:
         raise BadInput(f"cannot write it: {error.strerror}", where=str(path)) from None
-    finally:
-        part.unlink(missing_ok=True)
     return len(reporting)
 
 
@@ -101,7 +103,9 @@ def _study(
         study = optuna.create_study(
             study_name=name, storage=storage, direction="maximize" if more_is_better else "minimize"
         )
-        study.set_metric_names([metric])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study.set_metric_names([metric])
         for trial in trials:
             values = {
                 int(epoch): value

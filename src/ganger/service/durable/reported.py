@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from heapq import merge
 from itertools import islice
-from typing import Final, NamedTuple
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -12,6 +14,9 @@ from ganger.service.durable.journal import PLAN, Decided, Journal
 
 REPORTS_SINCE: Final = 5
 """The version of a journal from which on it lists all reports."""
+_ID = itemgetter(0)
+_END: Final = 1 << 62
+_PIECE_MAX: Final = 1024
 _METRICS = msgspec.msgpack.Decoder(dict[str, float])
 
 
@@ -37,38 +42,42 @@ class Report(NamedTuple):
 
 def some_reports(journal: Journal, jobs: Sequence[int], after: int, limit: int) -> list[Report]:
     """The first `limit` reports of the jobs whose `id` is beyond `after`, in order."""
-    wanted = set(jobs)
-    if not wanted or journal.version < REPORTS_SINCE:
-        return []
-    rows = journal.db.execute(
-        "SELECT job, revision, at, epoch, value, metrics, id FROM reports"
-        " WHERE id > ? AND job BETWEEN ? AND ? ORDER BY id",
-        (after, min(wanted), max(wanted)),
-    )
-    some = (
-        Report(job, revision, at, epoch, value, _METRICS.decode(others) if others else {}, number)
-        for job, revision, at, epoch, value, others, number in rows
-        if job in wanted
-    )
-    return list(islice(some, limit))
+    return list(islice(_merged(journal, jobs, after, -1, _END), limit))
 
 
 def reports_between(
-    journal: Journal, jobs: Sequence[int], after: int = -1, until: int = 1 << 62
+    journal: Journal, jobs: Sequence[int], after: int = -1, until: int = _END
 ) -> Iterator[Report]:
     """What the jobs reported in the revisions beyond `after` up to `until`, in order."""
-    wanted = set(jobs)
-    if not wanted or journal.version < REPORTS_SINCE:
+    return _merged(journal, jobs, -1, after, until)
+
+
+def _merged(
+    journal: Journal, jobs: Sequence[int], begin: int, after: int, until: int
+) -> Iterator[Report]:
+    """Reports of the jobs beyond the id `begin`, of the revisions beyond `after` up to `until`.
+    Each job is looked up by itself: between two of one user may lie millions of others' reports."""
+    if journal.version < REPORTS_SINCE:
         return
-    rows = journal.db.execute(
-        "SELECT job, revision, at, epoch, value, metrics FROM reports"
-        " WHERE job BETWEEN ? AND ? AND revision > ? AND revision <= ? ORDER BY id",
-        (min(wanted), max(wanted), after, until),
-    )
-    for job, revision, at, epoch, value, metrics in rows:
-        if job in wanted:
-            others = _METRICS.decode(metrics) if metrics else {}
-            yield Report(job, revision, at, epoch, value, others)
+    each = [_of(journal, job, begin, after, until) for job in sorted(set(jobs))]
+    for number, job, revision, at, epoch, value, others in merge(*each, key=_ID):
+        metrics = _METRICS.decode(others) if others else {}
+        yield Report(job, revision, at, epoch, value, metrics, number)
+
+
+def _of(journal: Journal, job: int, begin: int, after: int, until: int) -> Iterator[Any]:
+    """Rows of one job, in pieces that grow: no statement stays open."""
+    piece = 1
+    while True:
+        rows = journal.db.execute(
+            "SELECT id, job, revision, at, epoch, value, metrics FROM reports"
+            " WHERE job = ? AND id > ? AND revision > ? AND revision <= ? ORDER BY id LIMIT ?",
+            (job, begin, after, until, piece),
+        ).fetchall()
+        yield from rows
+        if len(rows) < piece:
+            return
+        begin, piece = rows[-1][0], min(2 * piece, _PIECE_MAX)
 
 
 def reports_of(journal: Journal, job: int, attempt: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -18,10 +19,13 @@ def begin_with(own: Path, source: Path) -> None:
     OSError."""
     own.mkdir(parents=True, exist_ok=True)
     part = own / _PART
-    shutil.rmtree(part, ignore_errors=True)
-    if any(own.iterdir()) or not source.is_dir():
-        return
-    _copy(source, part)
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        if any(own.iterdir()) or not source.is_dir():
+            return
+        _copy(source, part)
+    except RecursionError:
+        raise OSError(errno.ENAMETOOLONG, "folders lie too deep in it", str(source)) from None
     for each in part.iterdir():
         os.replace(each, own / each.name)
     part.rmdir()

@@ -1,0 +1,60 @@
+"""Connections to the pages. Every user of the machine reaches the port: those that came with no
+session make way for others, and do not stay."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+CONNECTIONS_MAX: Final = 512
+STRANGE_SECONDS: Final = 30.0
+"""A connection that no request with a session came over ends after so long."""
+_CONNECTION: Final = "ganger.connection"
+
+
+class Connection(H11Protocol):
+    """One connection. `known`: a request with a session came over it."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.known, self._began = False, 0.0
+        self.app_state = {**self.app_state, _CONNECTION: self}
+        self._late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Where there are too many, the oldest that nobody knows makes way."""
+        super().connection_made(transport)
+        self._began = self.loop.time()
+        self._late = self.loop.call_later(STRANGE_SECONDS, self._end_strange)
+        if len(self.connections) >= CONNECTIONS_MAX:
+            strange = [
+                one
+                for one in self.connections
+                if isinstance(one, Connection) and one is not self and not one.known
+            ]
+            if strange:
+                min(strange, key=lambda one: one._began).hang_up()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Its place is free."""
+        if self._late is not None:
+            self._late.cancel()
+        super().connection_lost(exc)
+
+    def hang_up(self) -> None:
+        """End it at once."""
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _end_strange(self) -> None:
+        if not self.known:
+            self.hang_up()
+
+
+def know(state: dict[str, Any]) -> None:
+    """A request with this `state` has a session."""
+    connection = state.get(_CONNECTION)
+    if isinstance(connection, Connection):
+        connection.known = True
