@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -101,7 +102,10 @@ def _study(
         study = optuna.create_study(
             study_name=name, storage=storage, direction="maximize" if more_is_better else "minimize"
         )
-        study.set_metric_names([metric])
+        with warnings.catch_warnings(
+            action="ignore", category=optuna.exceptions.ExperimentalWarning
+        ):  # it names a file of ours, and users can do nothing about it
+            study.set_metric_names([metric])
         for trial in trials:
             values = {
                 int(epoch): value
