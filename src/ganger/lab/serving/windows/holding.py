@@ -137,11 +137,10 @@ class HeldBack:
         return Fared({**fared.figures, **exact, **peaks_of(pieces, self._length)}, fared.busy)
 
     def served(self, fared: Fared) -> None:
-        """The window that ended was served, and was like that. What is left of a service's last
-        window, which is told when it ends, is of no entry: its replicas may be gone by then."""
+        """The window that ended was served, and was like that."""
         if self._entry is not None:
             self._sums.setdefault(id(self._entry), _Sums()).add(fared)
-            self._entry = None
+            self._entry = None  # what is left when the service ends is of no entry
 
     def open(self, at: int) -> None:
         """The service is over, `at` by the clock of its planes: nothing is held back any more."""
