@@ -85,7 +85,8 @@ def check_exports(shell: Shell, search: str, children: list[dict[str, Any]]) -> 
     rows = pytest.importorskip("pyarrow.parquet").read_table(folder / "curves.parquet").to_pylist()
     assert [row["acc"] for row in rows if row["epoch"] == 3.0] == last
     optuna = pytest.importorskip("optuna")
-    shell.said("tune", "export", search, "study.db")
+    quiet = shell.ganger("tune", "export", search, "study.db")
+    assert (quiet.stdout, quiet.stderr) == (f"6 trials of search {search} are in study.db\n", "")
     study = optuna.load_study(study_name="study", storage=f"sqlite:///{folder / 'study.db'}")
     assert (study.direction.name, study.best_value) == ("MAXIMIZE", max(last))
     assert {name: f"{value:g}" for name, value in study.best_params.items()} == {
@@ -99,7 +100,7 @@ def test_a_searcher_that_learns_goes_on_from_an_earlier_search(shell: Shell) -> 
     words += ["--epochs", "3", "--recipe", "tune.random", "--searcher", "kde", "--trials", "6"]
     command = [sys.executable, trial(shell), "{rate}", "{bs}"]
     done = shell.ganger("tune", *words, "--", *command)
-    found = re.match(r"search (\d+): trials that kde proposes, of tune\.random", done.stdout)
+    found = re.match(r"search (\d+): trials of tune\.random\(.*\), proposed by kde", done.stdout)
     assert found
     assert "trials: 6 completed" in done.stdout
     words += ["--warm-start", found[1], "--dry-run", "--checkpoints", "kept"]
@@ -204,6 +205,8 @@ def test_a_search_is_paused_and_resumed_and_takes_more_trials(shell: Shell) -> N
     wait_for(lambda: state(shell, other) == "COMPLETED")
     shell.said("tune", "resume", str(row))
     wait_for(lambda: {each["state"] for each in trials()} == {"RUNNING"})
+    wrong = shell.ganger("tune", "add", str(row), "x=77", "y=78", code=2).stderr
+    assert wrong == f"ganger: search {row} has no parameter 'y' (it has: x)\n"
     added = shell.said("tune", "add", str(row), "x=77", "x=78")
     assert f"search {row} has 2 more trials" in added
     go.touch()
@@ -213,8 +216,19 @@ def test_a_search_is_paused_and_resumed_and_takes_more_trials(shell: Shell) -> N
     logs = shell.said("tune", "logs", str(row), "-n", "1")
     assert logs.count("==> ") == 4
     assert logs.endswith("(x=78), completed <==\nepoch=3 acc=78\n")
-    late = shell.ganger("tune", "add", str(row), "x=3", code=2).stderr
-    assert f"search {row} is over" in late
+    for asked in (["add", str(row), "x=3"], ["pause", str(row)], ["resume", str(row)],
+                  ["stop", str(row)]):  # fmt: skip
+        assert f"search {row} is over" in shell.ganger("tune", *asked, code=2).stderr
+
+
+def test_a_search_without_reports_says_where_to_look(shell: Shell) -> None:
+    words = ["--space", "x=1..9", "--metric", "acc", "--trials", "2", "--recipe", "tune.random"]
+    silent = shell.ganger("tune", *words, "--", "true", code=1).stdout
+    assert re.search(r"^no trial has reported acc: they print acc=NUMBER, .* `ganger logs \d+`$",
+                     silent, re.MULTILINE)  # fmt: skip
+    failed = shell.ganger("tune", *words, "--", "false", code=1).stdout
+    assert re.search(r"^no trial has reported acc: trials failed; why is in `ganger logs \d+`$",
+                     failed, re.MULTILINE)  # fmt: skip
 
 
 def test_a_search_ends_at_its_target(shell: Shell) -> None:

@@ -42,7 +42,7 @@ SPOKEN: Final = re.compile(
     r"|explain|suspend|policy set|trace info|trace convert|requests synth|history|profile|serve"
     r"|load)$"
     r"|^ganger (submit --(wait|dry-run|json \.\.\.)|allocate --json|submit --resume.*"
-    r"|simulate \.\.\. --report report\.html|simulate --profiles FILE|whatif)$"
+    r"|simulate \.\.\. --report report\.html|simulate --profiles FILE|simulate --curves|whatif)$"
 )
 """Names of commands in a sentence, which are not to be typed so."""
 

@@ -105,10 +105,15 @@ def test_a_model_is_measured_into_a_models_file(tmp_path: Path) -> None:
 
 def test_a_model_with_a_fixed_batch_is_measured_at_that(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
-    done = call(net(tmp_path / "fixed.onnx", (4, 64)), *QUICK, "-o", tmp_path / "m.toml")
+    (tmp_path / "other").mkdir()
+    done = call(net(tmp_path / "fixed.onnx", (4, 64)), *QUICK, "-o", tmp_path / "other" / "m.toml")
     assert done.exception is None, done.output
     assert "its batch is fixed, so only batch 4 is measured" in done.stderr
-    assert read_models(tmp_path / "m.toml").models["fixed"].latency[0].batch.tolist() == [4]
+    assert "note: fixed.onnx is not below the folder of " in done.stderr
+    assert "1 model written to" in done.stderr
+    assert read_models(tmp_path / "other" / "m.toml").models["fixed"].latency[0].batch.tolist() == [
+        4
+    ]
 
 
 def test_open_dimensions_have_to_be_named(tmp_path: Path) -> None:

@@ -158,8 +158,8 @@ def test_a_searcher_that_fails_ends_its_search_and_nothing_else(
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"searcher": "clever"}, "is not one of kde, tpe, gp, cma-es"),
-        ({"searcher": "random"}, "is not one of kde"),
+        ({"searcher": "clever"}, "is not one of random, kde, tpe, gp, cma-es"),
+        ({"searcher": "grid"}, "is not one of random"),
         ({"recipe": ""}, "must know which values are good"),
         ({"space": {}}, "it has no parameter"),
         ({"space": {"job": Parameter()}}, "cannot name a parameter"),

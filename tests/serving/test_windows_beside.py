@@ -20,6 +20,8 @@ from ganger.core.units import SECOND
 from ganger.lab.log import replay
 from ganger.lab.result import Run
 from ganger.lab.serving.hosting import Traffic
+from ganger.lab.serving.tally import Tally
+from ganger.lab.serving.windows.holding import HeldBack
 from ganger.lab.simulation import Setup, run_one
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.host import Requested, Requesting
@@ -209,6 +211,19 @@ def test_what_needs_every_request_is_refused(
         run_one(day(tmp_path), load_cluster("1x8xT4"), "fifo", Setup(traffic=traffic))
 
 
+def test_what_is_left_of_a_last_window_is_of_no_entry() -> None:
+    """A replica may have gone when its service ends."""
+    models = [Known("resnet50", {("T4", 1.0): table(4)})]
+    lanes = [Lane(number, "T4", device=number) for number in range(2)]
+    back = HeldBack(asked().requests, 10 * SECOND, lambda: Tally(World(models, lanes), [None]),
+                    lambda plan: 1.0)  # fmt: skip
+    for number in range(1, 7):
+        assert back.known(number * 10 * SECOND, lanes) is None
+        back.served(Fared({"arrivals": 7000.0}, [0.5, 0.25]))
+    assert back.choosing.counts["measured"] > 0
+    back.served(Fared({"arrivals": 70.0}, [0.5]))
+
+
 def test_the_commands_say_how_many_windows_were_read(tmp_path: Path) -> None:
     """`windows` of a scenario is how often its services report."""
     day(tmp_path)
@@ -234,6 +249,8 @@ def test_the_commands_say_how_many_windows_were_read(tmp_path: Path) -> None:
     )
     found = json.loads(scenario.stdout)["runs"][0]["services"]["web"]["windows"]
     assert (found["seconds"], found["windows"], found["read"]) == (20.0, 3, 0)
+    twice = CliRunner().invoke(simulate, [str(tmp_path / "s.toml"), "--by-windows"])
+    assert str(twice.exception).endswith('(write windows = "10s" into s.toml)')
     alone = CliRunner().invoke(simulate, [str(tmp_path / "t.csv"), "--by-windows"])
     assert isinstance(alone.exception, BadInput)
     assert alone.exception.where == "--by-windows"

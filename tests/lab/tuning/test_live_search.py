@@ -154,3 +154,5 @@ def test_amounts_in_words() -> None:
     for words in ("gpu_hours", "hours=3", "money=1,money=2", "money=much"):
         with pytest.raises(BadInput, match="--budget"):
             amounts_of(words, ("gpu_hours", "money"), "--budget")
+    with pytest.raises(BadInput, match=r"'1h' is not a number \(write a number, like gpu"):
+        amounts_of("gpu_hours=1h", ("gpu_hours",), "--budget")

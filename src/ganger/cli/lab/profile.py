@@ -134,14 +134,21 @@ def profile(
         progress=lambda text: click.echo(text, err=True),
     )
     folder = Path(output).resolve().parent if output != "-" else Path.cwd()
+    notes = list(found.notes)
     for path, model in zip(map(Path, models), found.document.models, strict=True):
         if path.resolve().is_relative_to(folder):
             model.onnx = path.resolve().relative_to(folder).as_posix()
+        elif output != "-":
+            notes.append(
+                f"{path.name} is not below the folder of {output},"
+                " where `ganger serve` looks for it"
+            )
     write_models(found.document, Path(output))
-    for note in found.notes:
+    for note in notes:
         click.echo(f"note: {note}", err=True)
     where = "standard output" if output == "-" else output
-    click.echo(f"{len(found.document.models)} models written to {where}", err=True)
+    many = len(found.document.models)
+    click.echo(f"{many} model{'s' * (many != 1)} written to {where}", err=True)
 
 
 def _fit(models: tuple[str, ...], pairs: str, output: str) -> None:

@@ -168,10 +168,9 @@ def run(
         print_json(answer)
         return
     if not as_json:
-        many = f"up to {len(request.configurations)} trials"
-        if request.searcher:
-            many = f"trials that {request.searcher} proposes,"
-        click.echo(f"search {answer.job}: {many} of {request.recipe}")
+        many = "trials" if request.searcher else f"up to {len(request.configurations)} trials"
+        by = f", proposed by {request.searcher}" if request.searcher else ""
+        click.echo(f"search {answer.job}: {many} of {request.recipe}{by}")
     if not detach:
         _follow_until_over(client, answer.job, as_json=as_json)
 
@@ -326,10 +325,12 @@ def _summary(search: JobDetail) -> str:
     if child is not None:
         lines.append(f"best: {shown(_spoken(child))}")
     elif children:
-        lines.append(
-            f"no trial has reported {metric}: they print {metric}=NUMBER, or call sdk.report;"
-            f" see `ganger logs {children[0].job}`"
-        )
+        failed = next((each.job for each in children if each.state == "FAILED"), None)
+        why = f"they print {metric}=NUMBER, or call sdk.report; see"
+        if failed is not None:
+            why = "trials failed; why is in"
+        job = children[0].job if failed is None else failed
+        lines.append(f"no trial has reported {metric}: {why} `ganger logs {job}`")
     reported = [each for each in children if each.value is not None]
     if child is not None and reported:
         falls = all((each.value or 0.0) >= (child.value or 0.0) for each in reported)
@@ -342,8 +343,17 @@ def _summary(search: JobDetail) -> str:
         lines.append(table(("JOBID", "STATE", "PARAMETERS", "STEP", metric or "VALUE"), rows,
                            shrink=(2,)))  # fmt: skip
     if len(children) > len(rows) > 0:
-        lines.append(f"({len(children) - len(rows)} more trials: `ganger show {search.job}`)")
+        more = len(children) - len(rows)
+        lines.append(f"({more} more trial{'s' * (more > 1)}: `ganger show {search.job}`)")
     return "\n".join(lines)
+
+
+def _going_on(client: Client, search: str) -> JobDetail:
+    """The search of that number. Raises BadInput where it is over."""
+    detail = search_named(client, search)
+    if detail.state in _OVER:
+        raise BadInput(f"search {detail.job} is over: {detail.state.lower()}")
+    return detail
 
 
 tune.add_command(export)
@@ -415,7 +425,7 @@ def pause(search: str) -> None:
     """Let a search give back its GPUs, until it is resumed. Its trials save, and go on then; its
     deadline does not wait."""
     client = Client()
-    detail = search_named(client, search)
+    detail = _going_on(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/hold")
     if detail.state not in ("PENDING", "BLOCKED"):
         client.call("POST", f"/v1/jobs/{detail.job}/requeue")
@@ -427,7 +437,7 @@ def pause(search: str) -> None:
 def resume(search: str) -> None:
     """Let a search go on that was paused, as soon as there is room."""
     client = Client()
-    detail = search_named(client, search)
+    detail = _going_on(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/release")
     click.echo(f"search {detail.job} goes on when it has its GPUs")
 
@@ -473,6 +483,6 @@ def logs(search: str, lines: int) -> None:
 def stop(search: str) -> None:
     """End a search and all its trials."""
     client = Client()
-    detail = search_named(client, search)
+    detail = _going_on(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/cancel")
     click.echo(f"search {detail.job} is cancelled, and its trials with it")

@@ -233,7 +233,11 @@ def _facts(recipe: Recipe) -> str:
             f"`{module}` ({', '.join(names)})" for module, names in recipe.mechanisms.items()
         ),
         "Code": f"[{source}](../../src/ganger/recipes/{source})",
-        "How to run it": GUIDES.get(recipe.plane, ""),
+        "How to run it": (
+            GUIDES["serving"].partition(" or ")[2]
+            if recipe.plane == "serving" and "latencies" in recipe.needs
+            else GUIDES.get(recipe.plane, "")
+        ),  # rates of requests say nothing of latencies
     }
     return "\n".join(f"- **{name}:** {text}" for name, text in found.items() if text)
 

@@ -103,7 +103,7 @@ def _study(
         study = optuna.create_study(
             study_name=name, storage=storage, direction="maximize" if more_is_better else "minimize"
         )
-        with warnings.catch_warnings():
+        with warnings.catch_warnings():  # it names a file of ours, and users can do nothing
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             study.set_metric_names([metric])
         for trial in trials:

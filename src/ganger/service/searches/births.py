@@ -132,7 +132,14 @@ class AddTrials(Ask):
             raise BadInput(f"search {parent + 1} is over", mend="submit another search")
         facts = daemon.journal.facts(parent)
         spec = trial_of(kernel.view, parent, self._gpus)
+        names = _names(facts)
         for values in self._configurations:
+            wrong = next((name for name in values if names and name not in names), None)
+            if wrong is not None:
+                raise BadInput(
+                    f"search {parent + 1} has no parameter {wrong!r}",
+                    mend=f"it has: {', '.join(sorted(names))}",
+                )
             row = turn.next_row
             own = msgspec.structs.replace(spec, name=str(row + 1), submitted=turn.at)
             event = Accepted(row, own)
@@ -145,3 +152,12 @@ class AddTrials(Ask):
     def answer(self) -> list[int]:
         """Their rows."""
         return self.rows
+
+
+def _names(search: JobFacts) -> set[str]:
+    """The parameters of a search; none where nothing says what its trials try."""
+    family = search.family
+    if family is None:
+        return set()
+    named = {name for values in family.configurations for name in values}
+    return named | (set(family.proposals.space) if family.proposals is not None else set())

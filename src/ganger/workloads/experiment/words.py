@@ -45,11 +45,11 @@ def _parameter(text: str, name: str) -> Parameter:
     return parameter
 
 
-def _number(text: str, where: str) -> float:
+def _number(text: str, where: str, mend: str = _MEND) -> float:
     try:
         return float(text)
     except ValueError:
-        raise BadInput(f"{text!r} is not a number", where=where, mend=_MEND) from None
+        raise BadInput(f"{text!r} is not a number", where=where, mend=mend) from None
 
 
 def _value(text: str) -> Value:
@@ -86,7 +86,7 @@ def amounts_of(text: str, names: Sequence[str], where: str) -> dict[str, float]:
                 where=where,
                 mend=f"write NAME=AMOUNT of {', '.join(names)}",
             )
-        parsed[name] = _number(amount, where)
+        parsed[name] = _number(amount, where, f"write a number, like {name}=2")
         if not 0.0 < parsed[name] <= _MOST:
             raise BadInput(
                 f"{name} of {amount} is not above 0 and at most 1e12",

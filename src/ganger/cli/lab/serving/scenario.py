@@ -28,8 +28,11 @@ def run_scenario(path: Path, options: dict[str, Any]) -> None:
     for parameter in context.command.get_params(context):
         name = parameter.name or ""
         if name not in _OUTPUT and context.get_parameter_source(name) == _GIVEN:
+            field = 'windows = "10s"' if name == "by_windows" else "it"
             raise BadInput(
-                "a scenario says it", where=parameter.opts[0], mend=f"write it into {path.name}"
+                "a scenario says it",
+                where=parameter.opts[0],
+                mend=f"write {field} into {path.name}",
             )
     found = read_scenario(path)
     if found.document.training is None:

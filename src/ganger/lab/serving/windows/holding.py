@@ -140,6 +140,7 @@ class HeldBack:
         """The window that ended was served, and was like that."""
         if self._entry is not None:
             self._sums.setdefault(id(self._entry), _Sums()).add(fared)
+            self._entry = None  # what is left when the service ends is of no entry
 
     def open(self, at: int) -> None:
         """The service is over, `at` by the clock of its planes: nothing is held back any more."""
