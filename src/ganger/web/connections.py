@@ -30,12 +30,12 @@ class Connection(H11Protocol):
         self._late = self.loop.call_later(STRANGE_SECONDS, self._end_strange)
         if len(self.connections) >= CONNECTIONS_MAX:
             strange = [
-                one
-                for one in self.connections
-                if isinstance(one, Connection) and one is not self and not one.known
+                each
+                for each in self.connections
+                if isinstance(each, Connection) and each is not self and not each.known
             ]
             if strange:
-                min(strange, key=lambda one: one._began).hang_up()
+                min(strange, key=lambda each: each._began).hang_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Its place is free."""
