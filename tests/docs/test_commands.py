@@ -102,7 +102,7 @@ class Newcomer:
             text=True,
             capture_output=True,
             check=False,
-            timeout=100,
+            timeout=200,
             stdin=subprocess.DEVNULL,
         )
 
@@ -147,6 +147,7 @@ def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
         agents.stop(made.home / "agent")
 
 
+@pytest.mark.timeout(900)  # a page holds up to forty commands
 @pytest.mark.parametrize("page", [page for page in PAGES if written(page)])
 def test_every_command_runs(newcomer: Newcomer, page: str) -> None:
     commands = [one for one in written(page) if not one.reason]

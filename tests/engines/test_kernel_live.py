@@ -40,7 +40,7 @@ def play(
     diary = Diary()
     kernel = Kernel(Nodes(cluster(2, 4)), declare(specs), policy, journal=diary, validate=True)
     bench.post(*(Submitted(job) for job in range(len(specs))))
-    until = bench.now() + 40 * SECOND
+    until = bench.now() + 120 * SECOND
     while not all(kernel.jobs.phase[job] >= Phase.FINISHED for job in range(len(specs))):
         assert bench.now() < until, kernel.jobs.phase[: len(specs)]
         batch = bench.engine.poll(min(kernel.wake, until))
@@ -68,7 +68,7 @@ def test_tenants_take_turns_by_leases(bench: LocalBench) -> None:
         bench.launch(job, *PYTHON, STEPS, "100000", step_micros=10_000.0)
     kernel = Kernel(Nodes(cluster(2, 4)), declare(specs), registry.make("astraea(lease=2s)"))
     bench.post(Submitted(0), Submitted(1))
-    until = bench.now() + 40 * SECOND
+    until = bench.now() + 120 * SECOND
     while kernel.jobs.phase[1] != Phase.RUNNING:
         assert bench.now() < until, kernel.jobs.phase[:2]
         batch = bench.engine.poll(min(kernel.wake, until))

@@ -27,9 +27,9 @@ def test_the_jobs_of_an_earlier_version_are_there_and_run_to_their_end(tmp_path:
     assert {desk.phase(row) for row in (3, 10)} == {Phase.BLOCKED}
     assert desk.daemon.kernel.policy.name == "tiresias"
     assert jobs.estimate[6] == 600_000_000
-    desk.order("release", 3)
     held = desk.daemon.kernel.ledger.holds[2][1]
     desk.engine.adopt([Hold(2, int(jobs.attempt[2]), Phase.STARTING, held)])  # it runs there
+    desk.order("release", 3)
     desk.until_quiet()
     phases = [desk.phase(row) for row in range(jobs.n)]
     ended = [Phase.FINISHED] * 2

@@ -127,7 +127,7 @@ def test_a_pair_that_measured_too_slow_is_taken_apart_and_not_tried_again(
     rows = [submit(desk, "m", hates=True) for _ in range(5)]
     desk.until(lambda: bool(pairs(desk)))
     (together,) = pairs(desk).values()
-    assert 0.0 < together < 0.7, "two did less than one alone"
+    assert 0.0 < together < 0.95, "two did less than one alone"
     kernel = desk.daemon.kernel
     seen = kernel.revision
     desk.until(lambda: kernel.revision > seen + 40)
