@@ -226,7 +226,7 @@ def test_a_sentence_is_folded_on_a_terminal_and_whole_in_a_pipe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     long = "It waits for 8 GPUs in one node; " * 5
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((80, 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: os.terminal_size((80, 24)))
     monkeypatch.setattr("sys.stdout.isatty", lambda: False, raising=False)
     assert folded(long) == f"  {long}"
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
