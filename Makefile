@@ -35,7 +35,7 @@ test: $(VENV)/dev ## Lint, types, import contracts and all tests; prints the ten
 	@$(MAKE) --no-print-directory check
 	@$(BIN)/python -m pytest -n 2 --dist worksteal --durations=10 tests $(LIVE:%=--ignore=%); \
 	  first=$$?; echo "Now those that wait for real processes:"; \
-	  $(BIN)/python -m pytest -n 4 --dist worksteal --durations=10 $(LIVE) && exit $$first
+	  $(BIN)/python -m pytest -n 3 --dist worksteal --durations=10 $(LIVE) && exit $$first
 
 check: lint types floors ## Everything but the tests
 

@@ -10,6 +10,8 @@ import select
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -426,6 +428,8 @@ def test_a_rehearsed_preemption_comes_back(shell: Shell) -> None:
 
 SAVES = """
 import time
+from contextlib import suppress
+from pathlib import Path
 from ganger import sdk
 step = 0
 while True:
@@ -486,12 +490,23 @@ def test_history_and_the_journal_agree(shell: Shell) -> None:
     assert re.fullmatch(r"\d+ steps replayed, every plan is the same\n", text)
 
 
+def has_a_socket(pid: int) -> bool:
+    """Whether a process holds one: it has come so far as to ask the daemon."""
+    with suppress(OSError):
+        return any(
+            os.readlink(each).startswith("socket:") for each in Path(f"/proc/{pid}/fd").iterdir()
+        )
+    return False
+
+
 def test_down_and_up_again_keeps_what_runs(shell: Shell) -> None:
     job = shell.submit("--", "sh", "-c", "sleep 4; echo survived")
     waits = subprocess.Popen(
         [sys.executable, "-m", "ganger.cli", "wait", str(job)], env=shell.env, cwd=shell.cwd
     )
-    time.sleep(2)  # on a busy machine `wait` takes its time to ask
+    while waits.poll() is None and not has_a_socket(waits.pid):
+        time.sleep(0.05)
+    time.sleep(1)  # it has asked
     shell.said("down")
     done = shell.ganger("status", code=1)
     assert "no daemon runs in" in done.stdout

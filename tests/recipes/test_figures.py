@@ -59,7 +59,6 @@ ELSEWHERE = {
     "peers": "tests/serving/test_cork.py, tests/mechanisms/test_scaling.py: the rules by hand",
     "pollux": "test_a_row_of_a_page_is_what_its_command_prints",
     "sia": "test_a_row_of_a_page_is_what_its_command_prints",
-    "versus": "tests/recipes/test_effort.py: how many calls decisions take is on record",
     "soak": "the same tests, in small counts",
 }
 """Pages whose figures are held to the code by something else."""
