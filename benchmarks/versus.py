@@ -10,7 +10,7 @@ checked out into a temporary folder and runs with the packages of this environme
 that of a process of its own, this commit's and the other's in turn. The ratio is the median of the
 pairs; its interval is Student's, of the logarithms. Slower is what lies above 1.05 with its whole
 interval. Calls a job (Python functions that a run calls, start-up left out) are exact; where the
-numbers of decisions differ the recipe decides otherwise today, and the row is no comparison.
+numbers of decisions differ, the recipe decides otherwise today, and the row compares nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def count(frame, event, argument):
     calls += event == "call"
 if kind == "live":
     import live
-    daemon = live.Daemon(Path(tempfile.mkdtemp(dir="/tmp")))
+    folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    daemon = live.Daemon(Path(folder.name))
     try:
         daemon.client.call("POST", "/v1/jobs", body={"command": ["sleep", "3600"], "gpus": 8})
         before = daemon.cpu_seconds()
@@ -64,6 +65,7 @@ if kind == "live":
         live.quiet(daemon)
     finally:
         daemon.end()
+        folder.cleanup()
 else:
     from ganger.lab.simulation import Setup, run_one
     if kind == "speed":
