@@ -258,6 +258,11 @@ def test_every_mechanism_that_refuses_has_words_and_no_words_are_left_over() -> 
                     ):
                         names.add(name)
                     case ast.Call(
+                        func=ast.Name(id="start_waiting"),
+                        args=[_, _, _, ast.Constant(value=str(name))],
+                    ):
+                        names.add(name)
+                    case ast.Call(
                         func=ast.Name(id="why_waiting"), args=[ast.Constant(value=str(name)), _]
                     ):
                         names.add(name)

@@ -112,6 +112,8 @@ class Server:
         self._sessions = Sessions(time.monotonic, time.time)
         self._live = Live(backend)
         self._pages = Pages(backend, self._live, self._sessions, address, settings.home)
+        self._listening: asyncio.Server | None = None
+        self._own = 0
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 Door(application(self._pages), self._sessions, address),
@@ -159,19 +161,28 @@ class Server:
         descriptor = os.open(self._folder, os.O_PATH | os.O_DIRECTORY)
         try:  # a socket's path must be short, and this one is whatever the home is called
             short = f"/proc/self/fd/{descriptor}/{SOCKET}"
-            control = await asyncio.start_unix_server(self._control, short, limit=_ASKED_BYTES)
+            self._listening = await asyncio.start_unix_server(
+                self._control, short, limit=_ASKED_BYTES
+            )
         finally:
             os.umask(before)
             os.close(descriptor)
-        own = path.stat().st_ino
+        self._own = path.stat().st_ino
         try:
             await self._uvicorn.serve(sockets=[self._socket])
         finally:
             following.cancel()
             watching.cancel()
-            control.close()
+            self._unlisten()
+
+    def _unlisten(self) -> None:
+        """Give no more links; the socket of others that came since stays."""
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
+            path = self._folder / SOCKET
             with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_ino == own:
+                if path.stat().st_ino == self._own:
                     path.unlink()
 
     async def _control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -183,6 +194,8 @@ class Server:
                 return
             line = await asyncio.wait_for(reader.readline(), 5.0)
             asked = msgspec.json.decode(line, type=Asked)
+            if asked.end:  # whoever asks from here on finds no pages
+                self._unlisten()
             token = "" if asked.end else self._sessions.link(read_only=asked.read_only)
             answer = Told(self.url, token, os.getpid(), self._settings)
             writer.write(msgspec.json.encode(answer) + b"\n")

@@ -128,9 +128,9 @@ def test_requests_go_out_at_their_times_with_what_is_left_of_their_deadline(
 def test_what_is_not_answered_is_dropped_for_a_reason(
     tmp_path: Path, fields: dict[str, Any], reason: str
 ) -> None:
-    rows = log(tmp_path / "r.csv", "0,m", "0.001,m")
+    rows = log(tmp_path / "r.csv", "0,m", "0,m")
     with standing_in(**fields) as (url, _):
-        found = loaded(rows, "--url", url)
+        found = loaded(rows, "--url", url, "--connections", "1")  # the second waits for the first
     assert found["dropped_by_reason"] == {reason: 2}
     assert found["metrics"]["attainment"] == 0
     assert found["models"] == [{"model": "m", "requests": 2, "attainment": 0.0, "dropped": 2}]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import select
 import time
 import webbrowser
 from pathlib import Path
@@ -17,6 +19,7 @@ from ganger.core.errors import BadInput, GangerError
 from ganger.web.links import LOG, Settings, Told, asked_at, folder_of, leading_to
 
 START_SECONDS = 30.0
+END_SECONDS = 30.0
 _LAST_LINES_BYTES = 4096
 
 
@@ -71,6 +74,8 @@ def open_(
     root = home()
     if end:
         ended = asked_at(root, end=True)
+        if ended:
+            _wait_for_end(ended.pid)
         click.echo("ended" if ended else "no pages are served here")
         return
     Client(root).call("GET", "/v1/status", Status)
@@ -93,6 +98,19 @@ def open_(
     click.echo(link)
     if not no_browser and not webbrowser.open(leading_to(link, folder_of(root))):
         click.echo("no browser was found here: open the link in one within a minute", err=True)
+
+
+def _wait_for_end(pid: int) -> None:
+    """Until the process of the pages is over, whose port is free then. Raises GangerError."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if not select.select([process], [], [], END_SECONDS)[0]:
+            raise GangerError(f"the pages end when process {pid} has answered what was asked")
+    finally:
+        os.close(process)
 
 
 def _base(pages: Told) -> str:

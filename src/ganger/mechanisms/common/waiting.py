@@ -52,6 +52,7 @@ CHANGES: Final = {
 
 MECHANISMS: Final = {
     "QueuePolicy": "the ordered queue",
+    "Fleets": "the line of replicas that a plan of fleets wants",
     "Scaling": "the line of replicas",
     "SuccessiveHalving": "successive halving",
     "Racing": "the race between trials",

@@ -122,12 +122,13 @@ class _Connection(asyncio.Protocol):
         if 100 <= status < 200:
             return
         done, self._done = self._done, None
+        headers, body = self._headers, b"".join(self._body)  # the next request clears both
         if keeps:
             self._pool.freed(self)
         else:
             self._transport.close()
         if done is not None:
-            done(status, self._headers, b"".join(self._body))
+            done(status, headers, body)
 
 
 def http(method: str, path: str, host: str, body: bytes = b"", head_bytes: int = 0) -> bytes:
