@@ -225,7 +225,9 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
     shape, launch = jobs.shapes[jobs.shape[row]], facts.launch
     needs = shape.roles[0].needs
     phase = Phase(jobs.phase[row])
-    pended = int(jobs.pended[row])
+    pended, served = int(jobs.pended[row]), int(jobs.served[row])
+    if phase == Phase.RUNNING:
+        served += (daemon.now() - int(jobs.since[row])) * int(jobs.size[row])
     if phase == Phase.PENDING:
         pended += daemon.now() - int(jobs.pending_since[row])
     attempts = daemon.reader.attempts(row)
@@ -250,7 +252,7 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         after=[before + 1 for before in (*jobs.after.get(row, ()), *facts.waits_for.rows)],
         on_preempt=OnPreempt(jobs.on_preempt[row]).name.lower(),
         kind=Kind(jobs.kind[row]).name.lower(),
-        attained_gpu_seconds=int(jobs.served[row]) / SECOND,
+        attained_gpu_seconds=served / SECOND,
         pending=pended / SECOND,
         retries=launch.retries,
         progress=daemon.progress(row),

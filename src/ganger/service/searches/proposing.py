@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("ganger.service")
 KEPT: Final = 64
 """Searchers that are kept; others are made again from the journal."""
+AT_ONCE: Final = 2
+"""Searchers that look for something at the same time, whosever searches they are."""
 
 
 class NotProposed(BadInput):
@@ -109,7 +111,7 @@ class Learnt:
 
 class Proposing:
     """The searchers of all searches that learn. `post` gets each Bear back, in another thread: each
-    search has one while it looks for something."""
+    search has one while it looks for something, and `AT_ONCE` of them do at a time."""
 
     def __init__(self, path: Path, post: Callable[[Bear], None]) -> None:
         self._path, self._post = path, post
@@ -118,6 +120,7 @@ class Proposing:
         self._threads: dict[int, threading.Thread] = {}
         self._learnt: dict[int, Learnt] = {}
         self._forgotten = set[int]()
+        self._turns = threading.BoundedSemaphore(AT_ONCE)
 
     def want(
         self, bear: Bear, proposals: Proposals, rows: Sequence[int], revision: int, count: int
@@ -153,7 +156,9 @@ class Proposing:
                     del self._queues[parent], self._threads[parent]
                     return
                 wanted = self._queues[parent].popleft()
-            self._post(self._answered(wanted))
+            with self._turns:
+                answer = self._answered(wanted)
+            self._post(answer)
 
     def _answered(self, wanted: _Wanted) -> Bear:
         try:
