@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.books.network import parameter_servers, ring_all_reduce
+from ganger.core.host_use import HostUse
 from ganger.core.serving.answering import Answering
 from ganger.core.spec import Locality
 
@@ -343,6 +344,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `memory`: what it takes of the memory of each of its GPUs.
     `passes`: how long a forward and a backward pass take.
     `answering`: what answering requests with it takes.
+    `host`: its traffic with the memory of its hosts.
     """
 
     by_type: dict[str, float] = {}
@@ -362,6 +364,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory: Memory | None = None
     passes: Passes | None = None
     answering: Answering | None = None
+    host: HostUse | None = None
 
     @property
     def shares(self) -> bool:

@@ -205,7 +205,7 @@ class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`count` like nodes: GPUs of one type, in islands of `island` (0: all in one). `watts`: what a
     node draws beside its GPUs while it is on (-1: not stated). `offer`: on what terms they are had;
-    None: they are there."""
+    None: they are there. `bandwidth`: GB/s of a node's memory (0: not stated, and then enough)."""
 
     count: int = 1
     gpus: int = 0
@@ -220,6 +220,7 @@ class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str = ""
     watts: float = -1.0
     offer: Offer | None = None
+    bandwidth: float = 0.0
 
 
 class TenantSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ganger.core.books.ledger import members
@@ -65,8 +66,13 @@ class Physics:
         every = [self.profiles.default, *self.profiles.models.values()]
         self.disturbing = any(profile.disturbed for profile in every)
         """Jobs on one node may slow each other down, whichever GPUs they hold."""
+        self.fed = any(profile.sensitivity is not None for profile in every)
+        """Speeds depend on cores or host memory."""
+        self.streaming = any(self.nodes.bandwidth)
+        self.streaming &= any(profile.host is not None for profile in every)
+        """Jobs may slow each other down by their traffic with the memory of a host."""
         self.changing = self.disturbing or self.protocol.pause is not None
-        self.changing |= any(each.sensitivity is not None or each.shares for each in every)
+        self.changing |= self.fed or self.streaming or any(each.shares for each in every)
         """Speeds change while jobs run, with more than their own progress (see `sim.speeds`)."""
         self.interference = Interference(
             self.profiles, {kind.name: kind.memory for kind in self.nodes.type_specs}
@@ -97,12 +103,18 @@ class Physics:
         return Locality.ISLAND
 
     def supply(
-        self, declared: Declared, job: int, placement: Placement, given: dict[str, float]
+        self,
+        declared: Declared,
+        job: int,
+        placement: Placement,
+        given: dict[str, float],
+        cpus_each: Callable[[int], float] | None = None,
     ) -> float:
         """The factor on a job's speed by the CPUs and the host memory that it has per GPU: what a
-        policy has `given` it, else what it asks for, else its GPUs' part of its poorest node. A
-        node that states neither feeds all of them as their run times suppose, and what it does not
-        state it has plenty of."""
+        policy has `given` it, else what it asks for, else its GPUs' part of its poorest node
+        (`cpus_each`: what a GPU of that node has of its CPUs where others take some). A node that
+        states neither feeds all of them as their run times suppose, and what it does not state it
+        has plenty of."""
         sensitivity = self.profiles.of(declared.models[declared.model[job]]).sensitivity
         if sensitivity is None:
             return 1.0
@@ -121,8 +133,12 @@ class Physics:
                 ]
             ):
                 stated |= all_of_it > 0
-                if all_of_it or own:
-                    least[at] = min(least[at], own / each or all_of_it / gpus)
+                if own:
+                    least[at] = min(least[at], own / each)
+                elif all_of_it:
+                    crowded = cpus_each is not None and at == 0
+                    part = cpus_each(slot.node) if crowded else all_of_it / gpus
+                    least[at] = min(least[at], part)
         if not stated and not given:
             return 1.0
         cpus = given.get("cpus_per_gpu", least[0])

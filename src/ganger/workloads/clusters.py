@@ -3,8 +3,9 @@
 A file (TOML, YAML or JSON by its extension) says `format = "ganger.cluster/1"` and holds `nodes`:
 a list of `count, gpus, gpu_type, cpus` (cores), `memory` (`256GiB`, or MiB), `pool, rack,
 nodes_per_rack, island` (GPUs that are joined closely; 0: all of the node), `labels, name, watts`
-(beside its GPUs), and the terms on which they are had: `market, zone, instance, price` or `prices`
-(a file), `bid, available` (a file), `notice, billed, rentable` (`core.spec.Offer`). If wanted it
+(beside its GPUs), `memory_bandwidth` (GB/s), and the terms on which they are had: `market, zone,
+instance, price` or `prices` (a file), `bid, available` (a file), `notice, billed, rentable`
+(`core.spec.Offer`). If wanted it
 holds `gpu_types` (`name, memory, watts, idle_watts`, `watts_from`: card, measured, assumed or
 stated, `price` in USD an hour, `speed`), `tenants` (`name, quota` in GPUs, `weight, parent`),
 `name` and `carbon` (g/kWh). HiEST's JSON says of `machines[number]` `core_per_socket`,
@@ -125,6 +126,7 @@ class _Node(msgspec.Struct, forbid_unknown_fields=True):
     labels: list[str] = []
     name: str = ""
     watts: float | None = None
+    memory_bandwidth: float = 0.0
     market: Literal["on_demand", "spot", "reserved"] | None = None
     zone: str = ""
     instance: str = ""
@@ -192,6 +194,9 @@ def _node(node: _Node, where: str, folder: Path) -> NodeSpec:
         node.name,
         _stated(node.watts, f"{where}.watts", "give watts of a node beside its GPUs, 0 or more"),
         offer,
+        max(
+            _stated(node.memory_bandwidth, f"{where}.memory_bandwidth", "give GB/s, 0 or more"), 0.0
+        ),
     )
 
 
