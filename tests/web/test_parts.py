@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from ganger.client.answers import AttemptAnswer, JobDetail, OutputPiece
+from ganger.client.answers import AttemptAnswer, JobDetail, OutputPiece, Status
 from ganger.client.gpu_map import HeldAnswer, HolderAnswer, MapAnswer, NodeMap
 from ganger.core.errors import BadInput
-from ganger.web import logs, words
+from ganger.web import backend, logs, words
 from ganger.web.links import Settings
-from ganger.web.live import Sample
+from ganger.web.live import LOOK_SECONDS, Live, Sample
 from ganger.web.map import COLOURS, draw
 from ganger.web.pages.cluster import thinned
+from ganger.web.pages.job import orders_for
 from ganger.web.serve import address_of
 from ganger.web.timeline import WIDTH, spans
 
@@ -185,6 +188,105 @@ def test_times_and_lengths() -> None:
     assert words.lasting(7265.0) == "2h 01m"
     assert words.counted(1, "GPU") == "1 GPU"
     assert words.counted(1200, "GPU") == "1,200 GPUs"
+
+
+@pytest.mark.parametrize(("state", "reason", "orders"), [
+    ("PENDING", "Priority", ["hold", "cancel", "priority"]),
+    ("PENDING", "JobHeldUser", ["release", "cancel", "priority"]),
+    ("RUNNING", "", ["suspend", "requeue", "cancel", "priority"]),
+    ("SUSPENDED", "", ["resume", "requeue", "cancel", "priority"]),
+    ("FAILED", "", []),
+])  # fmt: skip
+def test_a_job_can_be_given_the_orders_that_its_state_allows(
+    state: str, reason: str, orders: list[str]
+) -> None:
+    assert (
+        orders_for(msgspec.convert({**JOB, "state": state, "reason": reason}, JobDetail)) == orders
+    )
+
+
+class Daemon:
+    """A backend whose daemon makes steps when it is told to, and counts questions."""
+
+    def __init__(self) -> None:
+        self.asked, self.revision, self.told = 0, 0, asyncio.Event()
+
+    async def steps(self) -> AsyncIterator[None]:
+        """Its stream."""
+        while True:
+            yield
+            await self.told.wait()
+            self.told.clear()
+
+    async def get(self, path: str, kind: Any, **query: Any) -> Status:
+        """How it does."""
+        self.asked += 1
+        return msgspec.convert({**STATUS, "revision": self.revision}, Status)
+
+
+STATUS: dict[str, Any] = {
+    "version": "", "mode": "", "home": "", "pid": 1, "listen": "", "recipe": "", "knows": "",
+    "since": 0.0, "now": 0.0, "revision": 0, "decisions": 0, "last_decision_seconds": 0.0,
+    "slowest_decision_seconds": 0.0, "jobs": {}, "nodes": 1, "gpus": 8, "gpus_free": 8,
+    "trouble": [],
+}  # fmt: skip
+
+
+def test_a_daemon_that_does_nothing_is_not_asked_again_and_again() -> None:
+    """One that makes a step is asked at once."""
+
+    async def story() -> tuple[int, int]:
+        daemon: Any = Daemon()
+        live = Live(daemon)
+        browser = live.stream()
+        await anext(browser)
+        following = asyncio.create_task(live.run())
+        await asyncio.sleep(LOOK_SECONDS * 2.5)
+        rests = daemon.asked
+        daemon.revision = 1
+        daemon.told.set()
+        message = await asyncio.wait_for(anext(browser), 5.0)
+        following.cancel()
+        assert f'"tick":{live.tick}' in message.decode()
+        return rests, daemon.asked
+
+    rests, after = asyncio.run(story())
+    assert rests <= 2
+    assert after == rests + 1
+
+
+class Texts:
+    """A client of a daemon whose texts never end."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self.call = lambda *asked, **more: "answered"
+        self.close = lambda: None
+
+    def stream(self, path: str, query: dict[str, Any]) -> Iterator[bytes]:
+        """One without end."""
+        while True:
+            yield b"line\n"
+
+
+def test_downloads_that_are_paused_hold_up_no_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser may pause one for hours."""
+    monkeypatch.setattr(backend, "Client", Texts)
+
+    async def story() -> str:
+        daemon = backend.Backend(Path("/nowhere"))
+        paused = [daemon.text("/v1/jobs/1/logs") for _ in range(backend.TEXTS_MAX)]
+        for one in paused:
+            daemon.refuse_text()
+            await anext(one)
+        with pytest.raises(BadInput, match="already"):
+            daemon.refuse_text()
+        answer: str = await asyncio.wait_for(daemon.get("/v1/explain", Any, slow=True), 5.0)
+        for one in paused:
+            await one.aclose()  # type: ignore[attr-defined]
+        daemon.refuse_text()
+        return answer
+
+    assert asyncio.run(story()) == "answered"
 
 
 def test_the_load_is_thinned_by_means() -> None:

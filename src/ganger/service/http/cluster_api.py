@@ -25,6 +25,7 @@ from ganger.client.answers import (
     TokenAnswer,
     Usage,
 )
+from ganger.client.connection import BEAT_SECONDS
 from ganger.client.gpu_map import MapAnswer
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, WHOLE
@@ -63,6 +64,7 @@ from ganger.workloads.clusters import is_short, load_cluster
 DAYS_MAX: Final = 36_500
 NODES_MAX: Final = 10_000
 RECIPES_MAX: Final = 100
+STEPS_APART_SECONDS: Final = 0.1
 
 
 class QuotaChange(msgspec.Struct, forbid_unknown_fields=True):
@@ -447,12 +449,15 @@ async def shutdown(request: Request) -> dict[str, bool]:
 
 async def events(request: Request) -> Response:
     """Changes of jobs' states as server-sent events; `since` (or Last-Event-ID) is the revision
-    after which to begin, by default now."""
+    after which to begin, by default now. With `steps` instead only that steps were made, whatever
+    changed in them, as one event for all since the last one, at most ten a second."""
     world, who = world_of(request), who_of(request)
     daemon = world.daemon
     begin = request.headers.get("last-event-id") or request.query_params.get("since", "")
     if begin and not (begin.isascii() and begin.isdecimal() and len(begin) < 19):
         raise BadInput(f"{begin!r} is not a valid revision", where="since")
+    if request.query_params.get("steps"):
+        return StreamingResponse(_steps(world), media_type="text/event-stream")
 
     async def changes() -> AsyncIterator[bytes]:
         seen = int(begin) if begin else daemon.kernel.revision
@@ -468,6 +473,22 @@ async def events(request: Request) -> Response:
             await world.next_step(1.0)
 
     return StreamingResponse(changes(), media_type="text/event-stream")
+
+
+async def _steps(world: AppContext) -> AsyncIterator[bytes]:
+    """That something changed, and now and then that nothing did."""
+    seen, said = -1, time.monotonic()
+    while not world.leaving:
+        revision = world.daemon.kernel.revision
+        if revision != seen:
+            seen, said = revision, time.monotonic()
+            yield b"event: steps\ndata: %d\n\n" % revision
+            await asyncio.sleep(STEPS_APART_SECONDS)
+            continue
+        if time.monotonic() - said >= BEAT_SECONDS:
+            said = time.monotonic()
+            yield b": nothing\n\n"
+        await world.next_step(1.0)
 
 
 async def metrics(request: Request) -> Response:

@@ -127,6 +127,6 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/v1/notify", cluster.show_notify, NotifyAnswer),
     Endpoint("POST", "/v1/notify/test", cluster.test_notify, NotifyAnswer),
     Endpoint("POST", "/v1/shutdown", cluster.shutdown, dict[str, bool], cluster.Down),
-    Endpoint("GET", "/v1/events", cluster.events, str, query=("since",)),
+    Endpoint("GET", "/v1/events", cluster.events, str, query=("since", "steps")),
     Endpoint("GET", "/metrics", cluster.metrics, str),
 )

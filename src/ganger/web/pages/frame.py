@@ -21,6 +21,7 @@ from ganger.web import words
 from ganger.web.backend import Backend, Fragments
 from ganger.web.door import PREFIX, Address, session_of
 from ganger.web.live import Live
+from ganger.web.nodes import Nodes
 from ganger.web.sessions import Sessions, masked
 
 _COMPRESSED_FROM: Final = 1400
@@ -37,6 +38,10 @@ class Pages:
     address: Address
     home: str
     fragments: Fragments = field(default_factory=Fragments)
+    nodes: Nodes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.nodes = Nodes(self.backend)
 
 
 def pages_of(request: Request) -> Pages:
@@ -135,6 +140,8 @@ def failed(request: Request, error: GangerError, status: int = 400) -> Response:
     if isinstance(error, NoDaemon):
         status = 503
     what, mend = shown(getattr(error, "what", str(error))), shown(getattr(error, "mend", ""))
+    if status == 404:  # the daemon speaks to the command line
+        mend = "The queue has all jobs, also those that are over, under Show: All."
     if "hx-request" in request.headers:
         return toast(request, what, mend=mend, status=status)
     title = "The daemon does not answer" if status == 503 else "This did not work"

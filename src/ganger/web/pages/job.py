@@ -35,7 +35,7 @@ async def job(request: Request) -> Response:
     name = request.path_params["job"]
     detail = await _detail(request, name)
     where = _where(request)
-    body = _body(request, detail)
+    body = await _body(request, detail)
     return page(
         request,
         "job",
@@ -44,7 +44,22 @@ async def job(request: Request) -> Response:
         body=body,
         where=where,
         over=is_over(detail),
+        orders=orders_for(detail),
     )
+
+
+def orders_for(job: JobDetail) -> list[str]:
+    """The orders that make sense for a job as it is now."""
+    if is_over(job):
+        return []
+    held = job.reason == "JobHeldUser"
+    by_state = {
+        "PENDING": ["release"] if held else ["hold"],
+        "SUSPENDED": ["resume", "requeue"],
+        "RUNNING": ["suspend", "requeue"],
+        "CONFIGURING": ["requeue"],
+    }
+    return [*by_state.get(job.state, []), "cancel", "priority"]
 
 
 async def job_now(request: Request) -> Response:
@@ -52,7 +67,7 @@ async def job_now(request: Request) -> Response:
     name = request.path_params["job"]
 
     async def make() -> str:
-        return _body(request, await _detail(request, name))
+        return await _body(request, await _detail(request, name))
 
     return await part(request, key_of("job", name=name, at=request.scope[PREFIX]), make)
 
@@ -63,8 +78,9 @@ async def _detail(request: Request, name: str) -> JobDetail:
     return detail[0]
 
 
-def _body(request: Request, detail: JobDetail) -> str:
-    live = pages_of(request).live
+async def _body(request: Request, detail: JobDetail) -> str:
+    pages = pages_of(request)
+    live = pages.live
     now = live.status.now if live.status else time.time()
     places = [
         (node, [] if gpus == "-" else [int(gpu) for gpu in gpus.split(",")])
@@ -72,9 +88,14 @@ def _body(request: Request, detail: JobDetail) -> str:
         if (named := _DEVICES.fullmatch(text))
         for node, gpus in [named.groups()]
     ]
+    sizes: dict[str, int] = {}
+    if places and not is_over(detail):
+        sizes = await pages.nodes.sizes(node for node, _ in places)
     return fill(
         "job_now",
         job=detail,
+        orders=orders_for(detail),
+        sizes=sizes,
         spans=spans(detail, now),
         places=places,
         over=is_over(detail),
@@ -122,5 +143,6 @@ async def log_file(request: Request) -> Response:
     if not re.fullmatch(r"[0-9]{1,12}(_[0-9]{1,12})?", where.job):
         raise BadInput(f"{where.job[:40]!r} is not the number of a job")
     pieces = backend.text(f"/v1/jobs/{where.job}/logs", **where.query())
+    backend.refuse_text()
     headers = {"Content-Disposition": f'attachment; filename="job-{where.job}-{where.stream}.txt"'}
     return StreamingResponse(pieces, 200, headers, media_type="application/octet-stream")

@@ -68,6 +68,7 @@
     htmx.process(part);
     written(part);
     count();
+    possible(part.querySelector("[data-orders]"));
   }
 
   let due = 0;
@@ -148,6 +149,16 @@
   }, 2000);
 
   // ------------------------------------------------------------------ ticks and orders
+  // Of a job's orders those are there that make sense in its state.
+  function possible(said) {
+    if (!said) return;
+    const now = said.dataset.orders.split(" ");
+    for (const one of document.querySelectorAll("#orders [name=verb]")) {
+      const part = one.closest(".join") || one;
+      part.hidden = !now.includes(one.value);
+    }
+  }
+
   const orders = document.getElementById("orders");
   const chosen = document.getElementById("chosen");
   const before = chosen?.textContent;
