@@ -81,13 +81,14 @@ class ReportAnswer(msgspec.Struct, kw_only=True):
 class FamilyAnswer(msgspec.Struct, kw_only=True):
     """The children of a search or a service, at most the last 1000; of a search, the number of the
     one that reported the `best` value last, the name of what is reported, whether `more_is_better`,
-    and which limit ended it, such as `the deadline`."""
+    the `recipe` over its trials, and which limit ended it, such as `the deadline`."""
 
     children: list[ChildAnswer]
     best: int | None
     metric: str
     ended_by: str = ""
     more_is_better: bool = False
+    recipe: str = ""
 
 
 class JobDetail(JobAnswer, kw_only=True):

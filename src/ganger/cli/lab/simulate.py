@@ -263,7 +263,7 @@ def simulate(
     if is_experiment(trace):
         from ganger.cli.lab.tuning import simulate_experiment
 
-        simulate_experiment(trace, recipe, {**options, "cluster": cluster})
+        simulate_experiment(trace, recipe, {**options, "trace": trace, "cluster": cluster})
         return
     for name in ("curves", "task", "per_trial"):
         if options[name]:

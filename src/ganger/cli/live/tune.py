@@ -13,7 +13,7 @@ import click
 from ganger.cli import completion
 from ganger.cli.lazy import Suggesting
 from ganger.cli.live.jobs import AWAY_SECONDS
-from ganger.cli.live.searches import export, search_named
+from ganger.cli.live.searches import export, report, search_named
 from ganger.cli.text import clock, moment, print_json, table
 from ganger.client.answers import (
     Changed,
@@ -357,6 +357,7 @@ def _going_on(client: Client, search: str) -> JobDetail:
 
 
 tune.add_command(export)
+tune.add_command(report)
 
 
 @tune.command("list", epilog="\b\nExamples:\n  ganger tune list\n  ganger tune list --json")

@@ -63,6 +63,7 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
         best=best,
         metric=daemon.reader.facts(row).launch.metric,
         more_is_better=better(daemon, row) is max,
+        recipe=policy_over(daemon, row).name if jobs.kind[row] == Kind.TUNE else "",
         ended_by=_ended_by(daemon, row, list(reports.values())),
     )
 
