@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ganger.core.serving.world import World
+from ganger.core.serving.world import Known, Lane, World
 from ganger.lab.serving.yardsticks.future import Future
 from ganger.mechanisms.serving.asking import Asking
 from ganger.mechanisms.serving.batching import Single
@@ -102,6 +102,19 @@ def test_what_a_request_costs_is_what_one_of_sixteen_like_it_does() -> None:
     world.requests.add(asked)
     world.future = Future.of(iter([asked]))
     assert cost_of(world, 0) == round((330 + 3 * 26) / 16 * MS)
+
+
+def test_what_a_request_costs_is_what_the_quickest_lane_takes() -> None:
+    quick = speaker("m", prefill=(10, 1, 0), decode=((1e9, 10, 1, 0),)).tokens["gpu"]
+    slow = speaker("m", prefill=(30, 2, 0), decode=((1e9, 20, 2, 0),)).tokens["gpu"]
+    asked, costs = columns([Asked(0, prompt=20, output=4)]), list[int]()
+    for types in ({"a": quick}, {"a": slow}, {"a": slow, "b": quick}):
+        known = Known("m", dict.fromkeys([(kind, 1.0) for kind in types], table(5)), tokens=types)
+        world = World([known], [Lane(at, kind, device=at) for at, kind in enumerate(types)])
+        world.requests.add(asked)
+        world.future = Future.of(iter([asked]))
+        costs.append(cost_of(world, 0))
+    assert costs[0] == costs[2] < costs[1]
 
 
 def test_of_many_queues_that_wait_for_more_each_is_ready_once_it_has_enough() -> None:
