@@ -10,7 +10,7 @@ from ganger.mechanisms.serving.choice import Exp4
 from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.on_time import OnTime
 from ganger.recipes.registry import make_router
-from ganger.recipes.serving.clockwork_state import WINDOW, Memory, Waiting, unserved
+from ganger.recipes.serving.clockwork_state import Memory, Waiting, unserved
 from ganger.recipes.serving.foreseen_steps import cost_of
 from serving.rig import MS, Asked, affine, columns, lanes, model, play, speaker, table
 from serving.test_lanes_fail import played
@@ -86,7 +86,7 @@ def test_of_two_models_clockwork_looks_at_what_all_inputs_take() -> None:
 
 def test_a_model_of_which_nothing_is_left_to_serve_is_loaded_nowhere_else() -> None:
     """One lane serves 100 ms of work in 100 ms: of the second model as much more waits."""
-    waiting = [Waiting(rows=[0]), Waiting(rows=[1], demand=2.0 * WINDOW)]
+    waiting = [Waiting(rows=[0]), Waiting(rows=[1], demand=200_000.0)]
     memory = Memory(waiting, pool_of=[0], spans=[{}], lanes_of=[[0]], pools_of=[[0], [0]],
                     holds=[0b11], free=[0], latest=0, places=[None, None], alike=[None, None],
                     loads=True, mixed=False, unlike=False, some=0b11)  # fmt: skip
