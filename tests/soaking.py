@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 PART = float(os.environ.get("GANGER_SOAK", "1"))
 
@@ -15,6 +16,17 @@ PART = float(os.environ.get("GANGER_SOAK", "1"))
 def many(count: int) -> int:
     """`count`, or that part of it; at least one."""
     return max(1, round(count * PART))
+
+
+def examples(count: int) -> Any:
+    """Over `@given`: `make test` draws so many examples; `make soak` runs the test too, with a
+    hundred times as many."""
+
+    def drawn(test: Any) -> Any:
+        soaks = "GANGER_SOAK" in os.environ
+        return pytest.mark.deep(settings(max_examples=many(100 * count) if soaks else count)(test))
+
+    return drawn
 
 
 def rarely(case: Any) -> Any:
