@@ -112,7 +112,7 @@ def test_spaces_are_lists_distributions_or_words() -> None:
         "class_weight": [None, {0: 2}],
     }  # fmt: skip
     forest = RandomForestClassifier(3, random_state=0)
-    found = GangerSearchCV(forest, space, n_iter=9, cv=2, random_state=1).fit(X, Y)
+    found = GangerSearchCV(forest, space, n_iter=16, cv=2, random_state=1).fit(X, Y)
     tried = found.cv_results_["params"]
     assert {type(each["max_depth"]) for each in tried} == {int}
     assert {each["max_depth"] for each in tried} == {1, 2, 3}

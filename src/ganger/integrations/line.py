@@ -16,8 +16,9 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from io import BufferedRWPair
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ganger.core.errors import GangerError
 
@@ -49,7 +50,7 @@ def _same(said: Any, proof: str) -> bool:
     return hmac.compare_digest(str(said).encode(), proof.encode())
 
 
-def _read(file: IO[bytes]) -> dict[str, Any]:
+def _read(file: BufferedRWPair) -> dict[str, Any]:
     """The next object. Raises HungUp."""
     try:
         line = file.readline(LINE_BYTES_MAX)
@@ -66,7 +67,7 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
-def _write(file: IO[bytes], said: dict[str, Any]) -> None:
+def _write(file: BufferedRWPair, said: dict[str, Any]) -> None:
     data = json.dumps(said, default=_plain).encode()
     try:
         file.write(data + b"\n")
@@ -168,7 +169,7 @@ class Listener:
             with self._lock:
                 self._open.discard(connection)
 
-    def _knows(self, file: IO[bytes]) -> bool:
+    def _knows(self, file: BufferedRWPair) -> bool:
         """Whether the other side knows the key; then we show that we do."""
         nonce = secrets.token_hex(16)
         _write(file, {"nonce": nonce})

@@ -195,6 +195,8 @@ class GangerSearchCV(BaseSearchCV):  # type: ignore[misc]
         """The recipe, with its rungs where the resources are. Raises BadInput."""
         recipe = self.recipe or ("tune.asha" if self.resource else "tune.random")
         choice = chosen(recipe, experiment)
+        if choice.recipe == "tune.pbt":
+            raise _no_copies()
         if choice.own is None:
             known, arguments = registry.find(choice.recipe).parameters, dict(choice.arguments)
             for name, value in (("first", float(self.min_resources_)), ("eta", self.factor)):
@@ -284,6 +286,12 @@ class Tried:
         return Parameter("choice", values=tuple(range(len(given))))
 
 
+def _no_copies() -> BadInput:
+    return BadInput(
+        "estimators cannot go on with other parameters", where="recipe", mend="use tune.asha"
+    )
+
+
 class Part:
     """A splitter that trains on a part of what another one trains on. What is tested on is whole,
     so that scores compare."""
@@ -330,9 +338,7 @@ class _Trials:
 
     def copy(self, job: int, of: int, epoch: float) -> tuple[str, AsMeasured] | None:
         """Population based training changes what has been trained, and fits begin anew."""
-        raise BadInput(
-            "estimators cannot go on with other parameters", where="recipe", mend="use tune.asha"
-        )
+        raise _no_copies()
 
     def heard(self, job: int, epoch: float, value: float) -> None:
         """A trial has reported."""
