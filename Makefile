@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 SOAK ?= 1
 COUNT ?= 300
 SEED ?= $(shell date +%Y%m%d)
-LIVE := $(wildcard tests/attacks tests/client tests/engines tests/gpu tests/service tests/web \
-  tests/serving/live tests/cli/test_*live.py tests/cli/test_srun.py)
+LIVE := $(wildcard tests/attacks tests/client tests/engines tests/gpu tests/integrations \
+  tests/service tests/web tests/serving/live tests/cli/test_*live.py tests/cli/test_srun.py)
 # Tests of real processes, which wait more than they compute.
 HEARD := .pytest_cache/live.txt
 # What they print, until it is their turn to be read.

@@ -68,6 +68,43 @@ def test_a_search_in_words_is_followed_to_its_best(shell: Shell) -> None:
     assert "tuned" not in shell.said("tune", "list")
 
 
+TWO = """
+import sys
+x = int(sys.argv[1])
+print(f"epoch 1: acc={x / 10} latency={0.01 * x * x}")
+"""
+
+
+def test_the_best_keeps_what_it_must_and_others_are_on_the_front(shell: Shell) -> None:
+    """Accuracy x / 10, latency x^2 / 100: 5 is the best within 0.3 s, and all up to it are on the
+    front."""
+    file = Path(shell.cwd) / "two.py"
+    file.write_text(TWO)
+    words = ["--space", "x=1..9", "--searcher", "grid", "--metric", "acc", "--max", "--trials", "5"]
+    words += ["--also", "latency=min", "--constraint", "latency <= 300ms", "--parallel", "5"]
+    words += ["--recipe", "tune.random"]
+    done = shell.ganger("tune", *words, "--", sys.executable, "-S", str(file), "{x}")
+    number = done.stdout.split()[1].rstrip(":")
+    assert "(breaks: not latency<=0.3)" in done.stdout
+    family = shell.json("tune", "show", number)["family"]
+    assert (family["metrics"], family["constraints"]) == ({"latency": "min"}, ["latency<=0.3"])
+    tried = {int(each["params"]["x"]): each for each in family["children"]}
+    assert sorted(tried) == [1, 3, 5, 7, 9]
+    assert [x for x in tried if tried[x]["feasible"]] == [1, 3, 5]
+    assert tried[9]["metrics"] == {"latency": pytest.approx(0.81)}
+    assert shell.json("tune", "best", number)["params"] == {"x": "5"}
+    front = shell.json("tune", "best", number, "--pareto")
+    assert [int(each["params"]["x"]) for each in front] == [1, 3, 5]
+    assert family["pareto"] == [each["job"] for each in front]
+    assert shell.said("tune", "best", number, "--pareto").count("front") == 3
+    none = ["--constraint", "latency<=0", "--recipe", "tune.random", "--trials", "2"]
+    words = ["--space", "x=1..9", "--metric", "acc", *none, "--parallel", "2"]
+    done = shell.ganger("tune", *words, "--", sys.executable, "-S", str(file), "{x}", code=1)
+    number = done.stdout.split()[1].rstrip(":")
+    said = shell.ganger("tune", "best", number, code=2).stderr
+    assert f"no trial of search {number} keeps latency<=0" in said
+
+
 def check_exports(shell: Shell, search: str, children: list[dict[str, Any]]) -> None:
     """A table that the simulator reads, and a study."""
     folder = Path(shell.cwd)

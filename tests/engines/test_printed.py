@@ -41,6 +41,21 @@ def told(text: str, metric: str = "acc") -> list[tuple[float, float]]:
         ("acc=inf", (1, float("inf"))),
     ],
 )
+def test_other_metrics_of_the_same_line_are_reported_with_it() -> None:
+    """One that stands alone in a line is no report."""
+    printed = Printed("acc", ("latency", "params"))
+    said = b"""epoch 1: acc=0.5 latency=12.5 params=7
+latency=3
+{"acc": 0.75, "params": 9, "other": 1}
+acc: 0.8, latency: broken
+"""
+    assert [report["metrics"] for report in printed.feed(said)] == [
+        {"acc": 0.5, "latency": 12.5, "params": 7.0},
+        {"acc": 0.75, "params": 9.0},
+        {"acc": 0.8},
+    ]
+
+
 def test_a_line_that_names_the_metric_and_a_number_is_a_report(
     line: str, report: tuple[float, float]
 ) -> None:

@@ -53,7 +53,9 @@ class AttemptAnswer(msgspec.Struct, kw_only=True):
 class ChildAnswer(msgspec.Struct, kw_only=True):
     """A trial or a replica: the `params` of its configuration, what it reported last (`value`, null
     if it broke down), and after which `step`; `checkpoint_dir` where the user named a folder, and
-    of a trial that began as a copy, the trial that it `copied`."""
+    of a trial that began as a copy, the trial that it `copied`; of a search with several metrics or
+    constraints, the other `metrics` that it reported last, and whether they keep all
+    constraints."""
 
     job: int
     name: str
@@ -64,6 +66,8 @@ class ChildAnswer(msgspec.Struct, kw_only=True):
     value: float | None
     checkpoint_dir: str = ""
     copied: int | None = None
+    metrics: dict[str, float] = {}
+    feasible: bool = True
 
 
 class ReportAnswer(msgspec.Struct, kw_only=True):
@@ -81,7 +85,9 @@ class ReportAnswer(msgspec.Struct, kw_only=True):
 class FamilyAnswer(msgspec.Struct, kw_only=True):
     """The children of a search or a service, at most the last 1000; of a search, the number of the
     one that reported the `best` value last, the name of what is reported, whether `more_is_better`,
-    the `recipe` over its trials, and which limit ended it, such as `the deadline`."""
+    the `recipe` over its trials, and which limit ended it, such as `the deadline`. `metrics`:
+    others that count, each with `min` or `max`; `constraints`: what a trial must keep to be the
+    best; `pareto`: the numbers of those that keep them, and that no other beats in all metrics."""
 
     children: list[ChildAnswer]
     best: int | None
@@ -89,6 +95,9 @@ class FamilyAnswer(msgspec.Struct, kw_only=True):
     ended_by: str = ""
     more_is_better: bool = False
     recipe: str = ""
+    metrics: dict[str, str] = {}
+    constraints: list[str] = []
+    pareto: list[int] = []
 
 
 class JobDetail(JobAnswer, kw_only=True):

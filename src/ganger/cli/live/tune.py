@@ -13,7 +13,15 @@ import click
 from ganger.cli import completion
 from ganger.cli.lazy import Suggesting
 from ganger.cli.live.jobs import AWAY_SECONDS
-from ganger.cli.live.searches import export, report, search_named
+from ganger.cli.live.searches import (
+    earlier,
+    export,
+    goals_table,
+    no_best,
+    print_front,
+    report,
+    search_named,
+)
 from ganger.cli.text import clock, moment, print_json, table
 from ganger.client.answers import (
     Changed,
@@ -82,6 +90,10 @@ def tune() -> None:
     help="What to try: lr=log:1e-4..1e-1, layers=1..5 (integers), bs=16|32|64.")  # fmt: skip
 @click.option("--metric", default="", help="What trials are judged by.")
 @click.option("--max/--min", "most", default=None, help="More is better. Default: less is.")
+@click.option("--also", multiple=True, metavar="NAME=min|max",
+    help="Another metric that counts for the Pareto front, with its direction.")  # fmt: skip
+@click.option("--constraint", multiple=True, metavar="METRIC<=BOUND",
+    help="What a trial must keep to be the best, like 'latency <= 50ms'.")  # fmt: skip
 @click.option("--recipe", default="", shell_complete=completion.inner_recipes,
     help="The recipe over the trials. Default: tune.asha.")  # fmt: skip
 @click.option("--searcher", default="",
@@ -150,7 +162,7 @@ def run(
         experiment = _fitted(experiment, client.call("GET", "/v1/status", Status).gpus)
     fields = search_of(experiment, experiment.document.recipe)
     if warm_start:
-        fields["earlier"] = _earlier(client or Client(), warm_start, fields)
+        fields["earlier"] = earlier(client or Client(), warm_start, fields)
     fields |= {
         "retries": retries,
         "cwd": str(Path.cwd()),
@@ -173,27 +185,6 @@ def run(
         click.echo(f"search {answer.job}: {many} of {request.recipe}{by}")
     if not detach:
         _follow_until_over(client, answer.job, as_json=as_json)
-
-
-def _earlier(
-    client: Client, searches: tuple[str, ...], fields: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """What trials of earlier searches reported last. Raises BadInput."""
-    if not fields.get("searcher"):
-        raise BadInput(
-            "the searcher learns from no reports",
-            where="--warm-start",
-            mend="use --searcher kde, tpe, gp or cma-es",
-        )
-    trials = list[dict[str, Any]]()
-    for search in searches:
-        family = search_named(client, search).family
-        for child in family.children if family is not None else ():
-            if child.step is not None:
-                trials.append({"params": child.params, "step": child.step, "value": child.value})
-    if not trials:
-        raise BadInput("no trial of it has reported", where="--warm-start", mend="name another")
-    return trials
 
 
 def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
@@ -223,6 +214,10 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     }  # fmt: skip
     if options["most"] is not None:
         said["mode"] = "max" if options["most"] else "min"
+    if options["also"]:
+        said["metrics"] = dict(each.partition("=")[::2] for each in options["also"])
+    if options["constraint"]:
+        said["constraints"] = list(options["constraint"])
     if options["parallel"] is not None:
         said["parallelism"] = options["parallel"]
     if options["gpus"] is not None:
@@ -324,6 +319,8 @@ def _summary(search: JobDetail) -> str:
     child, metric = _best(search), search.family.metric if search.family is not None else ""
     if child is not None:
         lines.append(f"best: {shown(_spoken(child))}")
+    elif any(each.value is not None for each in children):
+        lines.append(str(no_best(search)))
     elif children:
         failed = next((each.job for each in children if each.state == "FAILED"), None)
         why = f"they print {metric}=NUMBER, or call sdk.report; see"
@@ -331,6 +328,8 @@ def _summary(search: JobDetail) -> str:
             why = "trials failed; why is in"
         job = children[0].job if failed is None else failed
         lines.append(f"no trial has reported {metric}: {why} `ganger logs {job}`")
+    if search.family is not None and (search.family.metrics or search.family.constraints):
+        return "\n".join([*lines, goals_table(search.family)])
     reported = [each for each in children if each.value is not None]
     if child is not None and reported:
         falls = all((each.value or 0.0) >= (child.value or 0.0) for each in reported)
@@ -390,22 +389,26 @@ def show(search: str, as_json: bool) -> None:
     click.echo(_summary(detail))
 
 
-@tune.command(epilog="\b\nExamples:\n  ganger tune best 12\n  ganger tune best 12 --json")
+@tune.command(epilog="\b\nExamples:\n  ganger tune best 12\n  ganger tune best 12 --pareto --json")
 @_search
+@click.option("--pareto", is_flag=True, help="Print all trials that no other one beats.")
 @_json
-def best(search: str, as_json: bool) -> None:
+def best(search: str, pareto: bool, as_json: bool) -> None:
     """Print the configuration of the best trial."""
     client = Client()
     detail = search_named(client, search)
     child = _best(detail)
-    if child is None:
-        raise BadInput(f"no trial of search {detail.label} has reported yet")
+    if child is None or detail.family is None:
+        raise no_best(detail)
+    if pareto:
+        print_front(detail.family, as_json=as_json)
+        return
     if as_json:
         print_json(child)
         return
     for name, value in child.params.items():
         click.echo(f"{name}={shown(value)}")
-    metric = detail.family.metric if detail.family is not None and detail.family.metric else "value"
+    metric = detail.family.metric or "value"
     click.echo(f"# {metric} {child.value:.6g} after step {child.step or 0:g}, job {child.job}")
     if child.checkpoint_dir:
         click.echo(f"# checkpoints in {shown(child.checkpoint_dir)}")

@@ -62,6 +62,10 @@ class Curve:
             later, value = self.epochs[at], self.values[at]
         return value
 
+    def last_metrics(self) -> dict[str, float]:
+        """The other metrics of the last report."""
+        return {name: column[-1] for name, column in self.metrics.items()}
+
     @property
     def last(self) -> float:
         """The epoch of the last report; 0 before the first."""

@@ -33,7 +33,8 @@ def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
     _refuse_unknown_names(experiment)
     choice = _settled(chosen(recipe, experiment), experiment)
     arguments = ",".join(f"{name}={_spelled(each)}" for name, each in choice.arguments.items())
-    text = written(f"{choice.recipe}({arguments})", _limits(experiment))
+    recipe_text = f"{choice.recipe}({arguments})"
+    text = written(recipe_text, _limits(experiment), experiment.constraints)
     own_recipe(text)  # before so many configurations are drawn
     resources = document.resources
     return {
@@ -44,6 +45,7 @@ def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
         "gpu_types": resources.gpu_types,
         "tenant": document.tenant,
         "metric": document.metric,
+        "metrics": document.metrics,
         "printed": True,
         "recipe": text,
         **_tried(experiment, choice),

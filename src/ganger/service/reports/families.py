@@ -3,6 +3,7 @@ is the best. Each function wants the daemon's lock."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -12,13 +13,14 @@ from ganger.client.grid import spoken
 from ganger.client.states import state_of
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import Phase
+from ganger.core.tuning.goals import Constraint, feasible, front
 from ganger.core.units import HOUR, SECOND
 from ganger.mechanisms.tuning.limits import Limited, reached
 from ganger.mechanisms.tuning.trials import Mode
 from ganger.service.daemon import Daemon
-from ganger.service.durable.reported import last_reports, some_reports
+from ganger.service.durable.reported import last_metrics, last_reports, some_reports
 from ganger.service.families import policy_over
-from ganger.service.jobs.families import children_of
+from ganger.service.jobs.families import children_of, constraints_of
 
 SHOWN_MAX: Final = 1000
 """So many children of a job are listed, the last ones."""
@@ -41,6 +43,9 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
     if not rows:
         return None
     reports = last_reports(daemon.reader, rows)
+    metrics, constraints = _goals(daemon, row)
+    others = last_metrics(daemon.reader, list(reports)) if metrics or constraints else {}
+    kept = {child: feasible(constraints, others.get(child)) for child in reports}
     children = [
         ChildAnswer(
             job=child + 1,
@@ -52,11 +57,15 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
             value=reports.get(child, (None, None))[1],
             checkpoint_dir=facts.launch.checkpoint_dir,
             copied=facts.copied + 1 if facts.copied >= 0 else None,
+            metrics=others.get(child, {}),
+            feasible=kept.get(child, True),
         )
         for child in rows[-SHOWN_MAX:]
         for facts in [daemon.reader.facts(child)]
     ]
-    told = [(child, value) for child, (_, value) in reports.items() if value is not None]
+    told = [
+        (child, value) for child, (_, value) in reports.items() if value is not None and kept[child]
+    ]
     best = better(daemon, row)(told, key=lambda one: one[1])[0] + 1 if told else None
     return FamilyAnswer(
         children=children,
@@ -64,8 +73,36 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
         metric=daemon.reader.facts(row).launch.metric,
         more_is_better=better(daemon, row) is max,
         recipe=policy_over(daemon, row).name if jobs.kind[row] == Kind.TUNE else "",
-        ended_by=_ended_by(daemon, row, list(reports.values())),
+        ended_by=_ended_by(daemon, row, reports, kept),
+        metrics=metrics,
+        constraints=[str(each) for each in constraints],
+        pareto=_front(daemon, row, told, metrics, others),
     )
+
+
+def _goals(daemon: Daemon, row: int) -> tuple[dict[str, str], tuple[Constraint, ...]]:
+    """The metrics of a search that count beside the one that judges, and its constraints."""
+    known = daemon.reader.facts(row).family
+    if known is None or daemon.kernel.jobs.kind[row] != Kind.TUNE:
+        return {}, ()
+    return known.metrics, constraints_of(policy_over(daemon, row))
+
+
+def _front(
+    daemon: Daemon,
+    row: int,
+    told: Sequence[tuple[int, float]],
+    metrics: dict[str, str],
+    others: dict[int, dict[str, float]],
+) -> list[int]:
+    """The numbers of the trials on the Pareto front; none where one metric counts."""
+    if not metrics:
+        return []
+    points = [
+        [value, *(others[child].get(name, math.nan) for name in metrics)] for child, value in told
+    ]
+    mode = "max" if better(daemon, row) is max else "min"
+    return [told[at][0] + 1 for at in front(points, [mode, *metrics.values()])]
 
 
 def reports(daemon: Daemon, row: int, after: int, limit: int) -> list[ReportAnswer]:
@@ -90,7 +127,9 @@ def reports(daemon: Daemon, row: int, after: int, limit: int) -> list[ReportAnsw
     return answers
 
 
-def _ended_by(daemon: Daemon, row: int, last: Sequence[tuple[float, float | None]]) -> str:
+def _ended_by(
+    daemon: Daemon, row: int, last: dict[int, tuple[float, float | None]], kept: dict[int, bool]
+) -> str:
     """Which limit a search came to that has ended, in words; "" for none, and of one that runs."""
     jobs, policy = daemon.kernel.jobs, policy_over(daemon, row)
     if not isinstance(policy, Limited) or jobs.phase[row] != Phase.FINISHED:
@@ -102,10 +141,13 @@ def _ended_by(daemon: Daemon, row: int, last: Sequence[tuple[float, float | None
     return reached(
         limits,
         seconds,
-        sum(step for step, _ in last),
+        sum(step for step, _ in last.values()),
         hours,
         hours * max(prices, default=0.0),
-        hit=any(value is not None and limits.hit(value, mode) for _, value in last),
+        hit=any(
+            value is not None and kept[child] and limits.hit(value, mode)
+            for child, (_, value) in last.items()
+        ),
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ganger.core.errors import BadInput
+from ganger.core.tuning.goals import feasible
 from ganger.core.tuning.searcher import Searcher
 from ganger.core.tuning.space import Point, Space, spelled
 from ganger.mechanisms.tuning.searching.named import searcher_of
@@ -93,7 +94,8 @@ class Learnt:
         for report in reports_between(journal, list(self.points), self.revision, until):
             point = self.points[report.job]
             if point is not None:
-                value = float("nan") if report.value is None else report.value
+                kept = feasible(self.proposals.constraints, report.metrics)
+                value = report.value if kept and report.value is not None else float("nan")
                 self.searcher.tell(point, report.epoch, badness(value, self.proposals.mode))
         self.revision = max(self.revision, until)
 
