@@ -37,13 +37,15 @@ class Backend:
         self._slow = asyncio.Semaphore(SLOW_AT_ONCE)
         self._texts = 0
 
-    async def get(self, path: str, kind: Any, *, slow: bool = False, **query: Any) -> Any:
+    async def get(self, path: str, kind: Any, /, *, slow: bool = False, **query: Any) -> Any:
         """An answer. Raises Refusal or NoDaemon."""
         return await self._call("GET", path, kind, slow=slow, query=query)
 
-    async def order(self, method: str, path: str, kind: Any, body: Any = None) -> Any:
-        """Have something changed. Raises Refusal or NoDaemon."""
-        return await self._call(method, path, kind, body=body)
+    async def order(
+        self, method: str, path: str, kind: Any, body: Any = None, *, slow: bool = False
+    ) -> Any:
+        """Have something changed, or looked at that needs a body. Raises Refusal or NoDaemon."""
+        return await self._call(method, path, kind, body=body, slow=slow)
 
     async def _call(
         self, method: str, path: str, kind: Any, *, slow: bool = False, **more: Any

@@ -17,9 +17,11 @@ from ganger.client.answers import (
     IdleAnswer,
     NodeAnswer,
     NotifyAnswer,
+    PastAnswer,
     PolicyAnswer,
     Quota,
     RolesAnswer,
+    ServiceAnswer,
     Share,
     Status,
     TokenAnswer,
@@ -31,7 +33,7 @@ from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, WHOLE
 from ganger.service.commands import Keep, NodeOrder, Order, SetPolicy, SetTenant
 from ganger.service.durable.journal import Journal, named
-from ganger.service.durable.sandbox import futures, try_policy
+from ganger.service.durable.sandbox import futures, past_of, try_policy
 from ganger.service.http.app_context import AppContext
 from ganger.service.http.request_helpers import (
     Answer,
@@ -56,7 +58,7 @@ from ganger.service.jobs.roles import SETTING as ROLES_SETTING
 from ganger.service.jobs.roles import Roles
 from ganger.service.jobs.submission import PRIORITY_MAX, checked_text
 from ganger.service.notices.notify import Message
-from ganger.service.reports import rows
+from ganger.service.reports import families, rows
 from ganger.service.reports.gpu_map import gpu_map
 from ganger.service.reports.usage import parse_prices, prices_of, usage, usage_between
 from ganger.workloads.clusters import is_short, load_cluster
@@ -64,6 +66,7 @@ from ganger.workloads.clusters import is_short, load_cluster
 DAYS_MAX: Final = 36_500
 NODES_MAX: Final = 10_000
 RECIPES_MAX: Final = 100
+HISTORY_JOBS_MAX: Final = 20_000
 STEPS_APART_SECONDS: Final = 0.1
 
 
@@ -150,6 +153,11 @@ async def list_nodes(request: Request) -> list[NodeAnswer]:
     return locked(world_of(request), rows.node_answers)
 
 
+async def list_services(request: Request) -> list[ServiceAnswer]:
+    """The services that are not over."""
+    return locked(world_of(request), families.services)
+
+
 async def show_map(request: Request) -> MapAnswer:
     """Which job holds which GPU of which node."""
     return locked(world_of(request), gpu_map)
@@ -188,6 +196,15 @@ async def whatif(request: Request) -> list[FutureAnswer]:
     return await world.looks.look(
         who_of(request), futures, world.daemon, found.recipes, expanded, found.history_days
     )
+
+
+async def history(request: Request) -> PastAnswer:
+    """The jobs that finished in the last `days` as a trace, or without it those that run and wait,
+    several times with other run times; at most `limit` jobs. Names are left out."""
+    days = number(request, "days", 0, DAYS_MAX)
+    limit = int(number(request, "limit", HISTORY_JOBS_MAX, HISTORY_JOBS_MAX)) or HISTORY_JOBS_MAX
+    world = world_of(request)
+    return await world.looks.look(who_of(request), past_of, world.daemon, days, limit)
 
 
 async def show_policy(request: Request) -> PolicyAnswer:
