@@ -14,11 +14,13 @@ from ganger.cli import completion
 from ganger.cli.lazy import Suggesting
 from ganger.cli.live.jobs import AWAY_SECONDS
 from ganger.cli.live.searches import (
+    Pruning,
     earlier,
     export,
     goals_table,
     no_best,
     print_front,
+    prune,
     report,
     search_named,
 )
@@ -129,6 +131,8 @@ def tune() -> None:
 @click.option("--env", "-E", multiple=True, metavar="NAME[=VALUE]", help="Set a variable.")
 @click.option("--checkpoints", default="", metavar="FOLDER",
     help="Trials save in folders in it. Default: in each machine's own.")  # fmt: skip
+@click.option("--keep", default="", metavar="best=N,last=N,disk=SIZE",
+    help="While it is followed, remove checkpoints of trials that are over but these.")  # fmt: skip
 @click.option("--detach", "-d", is_flag=True, help="Return once the search is submitted.")
 @click.option("--dry-run", is_flag=True, help="Print the request, submit nothing.")
 @_json
@@ -139,6 +143,7 @@ def run(
     warm_start: tuple[str, ...],
     retries: int,
     checkpoints: str,
+    keep: str,
     detach: bool,
     dry_run: bool,
     as_json: bool,
@@ -157,6 +162,7 @@ def run(
     from ganger.lab.tuning.live import search_of
 
     client = None if dry_run else Client()
+    pruning = Pruning(client or Client(), checkpoints, keep, followed=not detach) if keep else None
     experiment = _experiment(words, options)
     if client is not None and options["parallel"] is None and experiment.where == _WORDS:
         experiment = _fitted(experiment, client.call("GET", "/v1/status", Status).gpus)
@@ -184,7 +190,7 @@ def run(
         by = f", proposed by {request.searcher}" if request.searcher else ""
         click.echo(f"search {answer.job}: {many} of {request.recipe}{by}")
     if not detach:
-        _follow_until_over(client, answer.job, as_json=as_json)
+        _follow_until_over(client, answer.job, pruning, as_json=as_json)
 
 
 def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
@@ -251,10 +257,12 @@ def _fitted(experiment: Experiment, gpus: int) -> Experiment:
     return replace(experiment, document=msgspec.structs.replace(document, parallelism=fit))
 
 
-def _follow_until_over(client: Client, search: int, *, as_json: bool) -> NoReturn:
+def _follow_until_over(
+    client: Client, search: int, pruning: Pruning | None = None, *, as_json: bool
+) -> NoReturn:
     """Exit as the search does; Ctrl-C ends following only."""
     try:
-        code = _follow(client, str(search), as_json=as_json)
+        code = _follow(client, str(search), pruning, as_json=as_json)
     except KeyboardInterrupt:
         message = f"search {search} goes on; ganger tune follow {search}, or stop {search}"
         click.echo(f"\nganger: {message}", err=True)
@@ -262,7 +270,7 @@ def _follow_until_over(client: Client, search: int, *, as_json: bool) -> NoRetur
     raise SystemExit(code)
 
 
-def _follow(client: Client, search: str, *, as_json: bool) -> int:
+def _follow(client: Client, search: str, pruning: Pruning | None, *, as_json: bool) -> int:
     """Say what happens until the search is over; the exit code."""
     best, known, away_since = None, dict[str, int](), inf
     while True:
@@ -284,6 +292,8 @@ def _follow(client: Client, search: str, *, as_json: bool) -> int:
                 counts = ", ".join(f"{n} {state.lower()}" for state, n in detail.children.items())
                 click.echo(f"{moment(time.time())}  trials: {counts}")
                 known = detail.children
+        if pruning is not None:
+            pruning.look(detail)
         if detail.state in _OVER:
             break
         time.sleep(_LOOK_SECONDS)
@@ -357,6 +367,7 @@ def _going_on(client: Client, search: str) -> JobDetail:
 
 tune.add_command(export)
 tune.add_command(report)
+tune.add_command(prune)
 
 
 @tune.command("list", epilog="\b\nExamples:\n  ganger tune list\n  ganger tune list --json")
