@@ -1,7 +1,8 @@
 """What jobs and services reported, kept so that a policy that was not asked misses nothing; and
 what policies have set for them.
 
-`view.trials` has the reports, `view.services` the last windows. With `AskAt` a policy is asked only
+`view.trials` has the reports, of other jobs that evaluate their model, too; `view.services` the
+last windows. With `AskAt` a policy is asked only
 when a trial reaches an epoch. What policies set with `Tune` and `Route` stands in `view.knobs` and
 `view.routes`, and in the snapshot.
 """
@@ -24,7 +25,7 @@ WINDOWS_MAX = 64
 
 
 class Curve:
-    """What one trial reported, in order: epochs, values (NaN: it broke down), and other metrics by
+    """What one trial, or job, reported, in order: epochs, values (NaN: it broke down), and other metrics by
     name (NaN where a report lacks one)."""
 
     __slots__ = ("epochs", "final", "metrics", "values")
