@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from tests.worlds import Work, trace_of
 
 from ganger.core.books.links import Transfer
 from ganger.core.kernel import Kernel
@@ -19,6 +18,7 @@ from ganger.sim.engine import Simulator
 from ganger.sim.links.fluid import Mover, step_times
 from ganger.sim.links.grains import EQUAL, StepGrain
 from ganger.sim.physics import Costs, Physics
+from worlds import Work, trace_of
 
 ONE_GB = Steps(1.0, 1 / 1.6, (1e9, 1e9, 1.0, 1.0))
 """A second of computing; on five nodes 1 GB passes each link, at 1 GB/s at most."""
