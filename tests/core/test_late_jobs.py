@@ -387,6 +387,15 @@ def test_only_the_last_reports_and_windows_are_kept() -> None:
     assert facts.services[1][-1].since == WINDOWS_MAX + 2
 
 
+def test_reports_with_names_of_their_own_fill_no_memory() -> None:
+    """A column of each of 16 names in each of 4,096 reports would take 2 GB."""
+    curve = Curve()
+    for step in range(REPORTS_MAX):
+        curve.add(Evaluated(0, 1, float(step), 0.5, {f"{step}-{at}": 1.0 for at in range(9)}))
+    assert list(curve.metrics) == [*(f"0-{at}" for at in range(9)), *(f"1-{at}" for at in range(7))]
+    assert {len(column) for column in curve.metrics.values()} == {REPORTS_MAX}
+
+
 def test_a_curve_has_a_column_for_each_metric_and_says_what_was_known_when() -> None:
     curve = Curve()
     assert (curve.last, math.isnan(curve.reached(5.0))) == (0.0, True)

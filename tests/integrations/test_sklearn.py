@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ganger.client.connection import Client
 from ganger.core.errors import BadInput
-from ganger.integrations.cluster import Client
 
 pytest.importorskip("sklearn")
 from scipy.stats import loguniform, randint

@@ -13,8 +13,8 @@ from ganger.core.plan import Placement
 from ganger.core.units import HOUR
 from ganger.core.view import View
 from ganger.mechanisms.placement.place import Place, counted, on_nodes
-from ganger.mechanisms.sizing.elastic import Ints, Market
-from ganger.mechanisms.sizing.marginal_gain import first_fit, grow
+from ganger.mechanisms.sizing.elastic import Market
+from ganger.mechanisms.sizing.marginal_gain import Ints, first_fit, grow
 
 
 def by_utility(view: View, market: Market) -> Ints:
