@@ -328,15 +328,15 @@ def test_trials_are_kept_and_a_policy_is_asked_from_the_epoch_on_that_it_named()
     assert twin.kernel.view.trials[1].last == 2.0
 
 
-def test_reports_of_old_attempts_and_of_training_are_not_kept() -> None:
+def test_reports_of_old_attempts_are_not_kept_and_those_of_training_silence_nobody() -> None:
     bench = search()
     bench.feed(1, Evaluated(1, 9, 1.0, 0.9))
     assert not bench.kernel.view.trials
     train = Bench(job("a"))
     train.feed(0, Submitted(0), then=[Start(0, 1, on(0b0001))])
     train.feed(0, Started(0, 1))
-    train.feed(1, Evaluated(0, 1, 1.0, 0.9), then=[AskAt(0, 5.0)])
-    assert not train.kernel.view.trials
+    train.feed(1, Evaluated(0, 9, 0.5, 0.95), Evaluated(0, 1, 1.0, 0.9), then=[AskAt(0, 5.0)])
+    assert list(train.kernel.view.trials[0].values) == [0.9]
     assert asked(train, 1, Evaluated(0, 1, 2.0, 0.8), until=EVALUATED), "only trials are silent"
 
 

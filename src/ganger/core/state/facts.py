@@ -1,9 +1,9 @@
 """What jobs and services reported, kept so that a policy that was not asked misses nothing; and
 what policies have set for them.
 
-`view.trials` has the reports, also of other jobs that evaluate their model; `view.services` the last
-windows. With `AskAt` a policy is asked only when a trial reaches an epoch. What policies set with
-`Tune` and `Route` stands in `view.knobs` and `view.routes`, and in the snapshot.
+`view.trials` has the reports, also of other jobs that evaluate their model; `view.services` the
+last windows. With `AskAt` a policy is asked only when a trial reaches an epoch. What policies set
+with `Tune` and `Route` stands in `view.knobs` and `view.routes`, and in the snapshot.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ WINDOWS_MAX = 64
 
 class Curve:
     """What one trial, or job, reported, in order: epochs, values (NaN: it broke down), and other
-    metrics by name (NaN where a report lacks one), of `METRICS_MAX` names: however many reports come,
-    each with names of its own, a job fills no memory with them."""
+    metrics by name (NaN where a report lacks one), of `METRICS_MAX` names: however many reports
+    come, each with names of its own, a job fills no memory with them."""
 
     __slots__ = ("epochs", "final", "metrics", "values")
 
