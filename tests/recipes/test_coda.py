@@ -111,6 +111,7 @@ def test_only_as_much_is_taken_as_it_needs_and_of_whoever_moves_most() -> None:
     training, others = [HostUser(50.0, 1.0)], [HostUser(10.0, 1.0), HostUser(60.0, 1.0)]
     assert throttled(training, others, 110.0, 0.05) == [1.0, 0.8]
     assert throttled(training, others, 117.0, 0.05) == [1.0, 1.0]
+    assert throttled(training, others, 117.0, 0.0) == [1.0, 0.9]
     assert throttled([], others, 10.0, 0.05) == [1.0, 1.0]
     assert throttled([HostUser(99.0, 1.0)], others, 9.0, 0.05) == [0.1, 0.1]
 

@@ -254,7 +254,8 @@ class Quota(msgspec.Struct, kw_only=True):
     `let_in` GPUs of that are in the queue or in use, and `waiting` jobs wait for it. `quota` and
     `weight` are for recipes that know them. With a shared daemon `members` may submit to it, beside
     the user of its name, each up to a priority (null: up to `max_priority`), and its jobs may weigh
-    `max_weight` at most."""
+    `max_weight` at most. Of its `budget` (USD; null: none) so much is `spent`, also by tenants
+    below it; `beyond` says what follows when that is all."""
 
     tenant: str
     limit: float | None
@@ -265,6 +266,9 @@ class Quota(msgspec.Struct, kw_only=True):
     members: dict[str, int | None]
     max_priority: int
     max_weight: float
+    budget: float | None = None
+    spent: float | None = None
+    beyond: str = "warn"
 
 
 class TokenAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):

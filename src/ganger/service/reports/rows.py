@@ -32,6 +32,7 @@ from ganger.engines.machines import Box
 from ganger.lab.ahead import explaining
 from ganger.lab.ahead.explaining import Measured, Scene
 from ganger.lab.ahead.whatif import Outlook
+from ganger.mechanisms.common.budgets import budgets_spent
 from ganger.service.daemon import Daemon
 from ganger.service.durable.recovery import guard_of
 from ganger.service.jobs.launches import pattern
@@ -403,6 +404,7 @@ def quotas(daemon: Daemon, rights: Rights) -> list[Quota]:
     ceilings = daemon.gates.ceilings
     limits = {name: most for (kind, name), most in ceilings.most.items() if kind == "tenant"}
     specs = {spec.name: spec for spec in daemon.header.cluster.tenants}
+    spent = budgets_spent(daemon.kernel.view, daemon.kernel.memory, daemon.now())
     return [
         Quota(
             tenant=name,
@@ -414,6 +416,9 @@ def quotas(daemon: Daemon, rights: Rights) -> list[Quota]:
             members=rights.of(name).members,
             max_priority=rights.of(name).max_priority,
             max_weight=rights.of(name).max_weight,
+            budget=specs[name].budget if name in spent else None,
+            spent=spent.get(name),
+            beyond=specs[name].beyond if name in specs else "warn",
         )
         for name in sorted({*limits, *specs, *rights.tenants})
     ]
