@@ -114,6 +114,12 @@ class GangerSearchCV(BaseSearchCV):  # type: ignore[misc]
         self.cluster = cluster
         self.random_state = random_state
 
+    def __sklearn_tags__(self) -> Any:
+        """As those of the estimator, but that arrays are numpy's."""
+        tags = super().__sklearn_tags__()
+        tags.array_api_support = False
+        return tags
+
     def fit(self, X: Any, y: Any = None, **params: Any) -> GangerSearchCV:
         """Search, and fit the best on all of X and y unless `refit` is False."""
         if not self.cluster:
@@ -255,7 +261,7 @@ class Tried:
     """A space for searchers, and how its points are said to an estimator: of a distribution the
     place on its scale, of a list the place in it. Raises BadInput."""
 
-    def __init__(self, space: Mapping[str, Any]) -> None:
+    def __init__(self, space: Any) -> None:
         if not isinstance(space, Mapping) or not space:
             raise BadInput("it names no parameter", where="space", mend='write {"C": "log:0.1..9"}')
         self._said: dict[str, Callable[[Value], Any]] = {}
@@ -385,7 +391,7 @@ class _Jobs(ParallelBackendBase):  # type: ignore[misc]
 
     def submit(self, func: Any, callback: Any = None) -> JobFuture[Any]:
         """One job."""
-        future = self._client.submit(func, name="fit", **self._request)
+        future = self._client.submit(func, **{"name": "fit", **self._request})
         self._open.append(future)
         if callback is not None:
             future.add_done_callback(callback)

@@ -14,11 +14,16 @@ from ganger.cli import completion
 from ganger.cli.lazy import Suggesting
 from ganger.cli.live.jobs import AWAY_SECONDS
 from ganger.cli.live.searches import (
+    OVER,
+    asked_here,
     earlier,
     export,
+    fitted,
     goals_table,
+    going_on,
     no_best,
     print_front,
+    propose,
     search_named,
 )
 from ganger.cli.text import clock, moment, print_json, table
@@ -37,15 +42,16 @@ from ganger.client.shown import shown
 from ganger.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from ganger.lab.tuning.own_searcher import Asked
     from ganger.workloads.experiment.reading import Experiment
 
 _LOOK_SECONDS: Final = 1.0
+_PROPOSE_SECONDS: Final = 0.1
 _ROWS: Final = 10
 _WORDS: Final = "tune"
 """Where an experiment is from that no file states."""
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _search = click.argument("search", metavar="SEARCH", shell_complete=completion.jobs)
-_OVER: Final = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
 
 
 class _Default(Suggesting):
@@ -96,7 +102,8 @@ def tune() -> None:
 @click.option("--recipe", default="", shell_complete=completion.inner_recipes,
     help="The recipe over the trials. Default: tune.asha.")  # fmt: skip
 @click.option("--searcher", default="",
-    help="random (default), quasi-random, grid, points, kde, tpe, gp, cma-es.")  # fmt: skip
+    help="random (default), quasi-random, grid, points, kde, tpe, gp, cma-es; or FILE.py:Class, a "
+    "searcher of your own, which runs in this process.")  # fmt: skip
 @click.option("--warm-start", multiple=True, metavar="SEARCH", shell_complete=completion.jobs,
     help="Let a searcher that learns know what trials of this search reported.")  # fmt: skip
 @click.option(
@@ -154,12 +161,17 @@ def run(
     """
     from ganger.client.request import convert
     from ganger.lab.tuning.live import search_of
+    from ganger.lab.tuning.own_searcher import is_own, make_of
 
     client = None if dry_run else Client()
     experiment = _experiment(words, options)
     if client is not None and options["parallel"] is None and experiment.where == _WORDS:
-        experiment = _fitted(experiment, client.call("GET", "/v1/status", Status).gpus)
+        experiment = fitted(experiment, client.call("GET", "/v1/status", Status).gpus)
     fields = search_of(experiment, experiment.document.recipe)
+    own = experiment.document.searcher or ""
+    if is_own(own) and detach:
+        raise BadInput("the searcher runs in this process", where="--detach", mend="leave it out")
+    make = make_of(own) if is_own(own) else None
     if warm_start:
         fields["earlier"] = earlier(client or Client(), warm_start, fields)
     fields |= {
@@ -183,7 +195,8 @@ def run(
         by = f", proposed by {request.searcher}" if request.searcher else ""
         click.echo(f"search {answer.job}: {many} of {request.recipe}{by}")
     if not detach:
-        _follow_until_over(client, answer.job, as_json=as_json)
+        asked = asked_here(answer.job, make, own) if make is not None else None
+        _follow_until_over(client, answer.job, asked, as_json=as_json)
 
 
 def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
@@ -238,22 +251,12 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     return checked(document, where)
 
 
-def _fitted(experiment: Experiment, gpus: int) -> Experiment:
-    """The same on a cluster of so many GPUs: no more trials at once than fit, where nobody said how
-    many."""
-    from dataclasses import replace
-
-    import msgspec
-
-    document = experiment.document
-    fit = max(min(document.parallelism, gpus // document.resources.gpus), 1)
-    return replace(experiment, document=msgspec.structs.replace(document, parallelism=fit))
-
-
-def _follow_until_over(client: Client, search: int, *, as_json: bool) -> NoReturn:
+def _follow_until_over(
+    client: Client, search: int, asked: Asked | None = None, *, as_json: bool
+) -> NoReturn:
     """Exit as the search does; Ctrl-C ends following only."""
     try:
-        code = _follow(client, str(search), as_json=as_json)
+        code = _follow(client, str(search), asked, as_json=as_json)
     except KeyboardInterrupt:
         message = f"search {search} goes on; ganger tune follow {search}, or stop {search}"
         click.echo(f"\nganger: {message}", err=True)
@@ -261,8 +264,9 @@ def _follow_until_over(client: Client, search: int, *, as_json: bool) -> NoRetur
     raise SystemExit(code)
 
 
-def _follow(client: Client, search: str, *, as_json: bool) -> int:
-    """Say what happens until the search is over; the exit code."""
+def _follow(client: Client, search: str, asked: Asked | None, *, as_json: bool) -> int:
+    """Say what happens until the search is over; the exit code. What a searcher `asked` here
+    raises ends the search."""
     best, known, away_since = None, dict[str, int](), inf
     while True:
         try:
@@ -283,9 +287,11 @@ def _follow(client: Client, search: str, *, as_json: bool) -> int:
                 counts = ", ".join(f"{n} {state.lower()}" for state, n in detail.children.items())
                 click.echo(f"{moment(time.time())}  trials: {counts}")
                 known = detail.children
-        if detail.state in _OVER:
+        if detail.state in OVER:
             break
-        time.sleep(_LOOK_SECONDS)
+        if asked is not None:
+            propose(client, detail.job, asked)
+        time.sleep(_LOOK_SECONDS if asked is None else _PROPOSE_SECONDS)
     if as_json:
         print_json(detail)
     else:
@@ -346,14 +352,6 @@ def _summary(search: JobDetail) -> str:
     return "\n".join(lines)
 
 
-def _going_on(client: Client, search: str) -> JobDetail:
-    """The search of that number. Raises BadInput where it is over."""
-    detail = search_named(client, search)
-    if detail.state in _OVER:
-        raise BadInput(f"search {detail.job} is over: {detail.state.lower()}")
-    return detail
-
-
 tune.add_command(export)
 
 
@@ -406,19 +404,27 @@ def best(search: str, pareto: bool, as_json: bool) -> None:
         return
     for name, value in child.params.items():
         click.echo(f"{name}={shown(value)}")
-    metric = detail.family.metric if detail.family is not None and detail.family.metric else "value"
+    metric = detail.family.metric or "value"
     click.echo(f"# {metric} {child.value:.6g} after step {child.step or 0:g}, job {child.job}")
     if child.checkpoint_dir:
         click.echo(f"# checkpoints in {shown(child.checkpoint_dir)}")
 
 
-@tune.command(epilog="\b\nExamples:\n  ganger tune follow 12")
+@tune.command(
+    epilog="\b\nExamples:\n  ganger tune follow 12\n  ganger tune follow 12 --searcher mine.py:Mine"
+)
 @_search
+@click.option("--searcher", default="", metavar="FILE.py:Class",
+    help="Go on with a searcher of your own, in this process.")  # fmt: skip
 @_json
-def follow(search: str, as_json: bool) -> None:
+def follow(search: str, searcher: str, as_json: bool) -> None:
     """Follow a search until it is over."""
+    from ganger.lab.tuning.own_searcher import make_of
+
     client = Client()
-    _follow_until_over(client, search_named(client, search).job, as_json=as_json)
+    job = search_named(client, search).job
+    asked = asked_here(job, make_of(searcher), searcher) if searcher else None
+    _follow_until_over(client, job, asked, as_json=as_json)
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune pause 12")
@@ -427,7 +433,7 @@ def pause(search: str) -> None:
     """Let a search give back its GPUs, until it is resumed. Its trials save, and go on then; its
     deadline does not wait."""
     client = Client()
-    detail = _going_on(client, search)
+    detail = going_on(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/hold")
     if detail.state not in ("PENDING", "BLOCKED"):
         client.call("POST", f"/v1/jobs/{detail.job}/requeue")
@@ -439,7 +445,7 @@ def pause(search: str) -> None:
 def resume(search: str) -> None:
     """Let a search go on that was paused, as soon as there is room."""
     client = Client()
-    detail = _going_on(client, search)
+    detail = going_on(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/release")
     click.echo(f"search {detail.job} goes on when it has its GPUs")
 
@@ -485,6 +491,6 @@ def logs(search: str, lines: int) -> None:
 def stop(search: str) -> None:
     """End a search and all its trials."""
     client = Client()
-    detail = _going_on(client, search)
+    detail = going_on(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/cancel")
     click.echo(f"search {detail.job} is cancelled, and its trials with it")

@@ -19,6 +19,7 @@ from ganger.client.answers import (
     NotifyAnswer,
     OutputPiece,
     PolicyAnswer,
+    ProposalsAnswer,
     Quota,
     ReportAnswer,
     RolesAnswer,
@@ -81,6 +82,8 @@ ENDPOINTS: Final = (
         for verb in ("cancel", "hold", "release", "requeue", "suspend", "resume")
     ),
     Endpoint("POST", f"{_JOBS}/trials", jobs.add_trials, Changed, jobs.Trials),
+    Endpoint("GET", f"{_JOBS}/proposals", jobs.list_proposals, ProposalsAnswer),
+    Endpoint("POST", f"{_JOBS}/proposals", jobs.propose, ProposalsAnswer, jobs.Trials),
     Endpoint("GET", f"{_JOBS}/wait", jobs.wait_job, JobPage, query=("timeout",)),
     Endpoint("GET", f"{_JOBS}/codes", jobs.exit_codes, dict[str, int | None]),
     Endpoint(

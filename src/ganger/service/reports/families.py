@@ -173,6 +173,12 @@ def sentences(daemon: Daemon, row: int) -> list[str]:
     what = "trials" if jobs.kind[row] == Kind.TUNE else "replicas"
     listed = ", ".join(f"{number} {state.lower()}" for state, number in said.items())
     found = [f"Its {what}: {listed}."]
+    wanted = daemon.proposing.wanted(row)
+    if wanted and jobs.phase[row] < Phase.FINISHED:
+        found.append(
+            f"It waits for {wanted} configuration{'s' * (wanted > 1)}, which the program proposes"
+            f" that submitted it: `ganger tune follow {row + 1} --searcher FILE.py:CLASS` goes on."
+        )
     known = family(daemon, row)
     if known is not None and known.ended_by:
         found.append(f"It came to {known.ended_by}, which ended its trials.")
