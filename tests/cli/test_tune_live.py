@@ -200,6 +200,10 @@ def test_a_searcher_that_learns_goes_on_from_an_earlier_search(shell: Shell) -> 
     assert asked["checkpoint_dir"] == str(Path(shell.cwd) / "kept")
     assert (asked["searcher"], asked.get("configurations", [])) == ("kde", [])
     check_exports(shell, found[1], children)
+    assert shell.said("tune", "report", found[1], "search.html") == "the report is search.html\n"
+    page = (Path(shell.cwd) / "search.html").read_text()
+    assert re.search(rf"tune\.random.* \({found[1]}\) found acc 0\.", page)
+    assert "the page of a report" in shell.ganger("tune", "report", "1", "x.csv", code=2).stderr
     refused = shell.ganger("tune", *words, "--searcher", "random", "--", "true", code=2)
     assert "learns from no reports" in refused.stderr
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -14,16 +16,17 @@ from ganger.client.request import EarlierTrial
 from ganger.core.errors import BadInput
 from ganger.core.events import Evaluated, Unable
 from ganger.core.state.jobs import Phase
-from ganger.core.tuning.space import Parameter
+from ganger.core.tuning.space import Parameter, Point
 from ganger.core.units import NEVER
 from ganger.engines.testing.fake import Script
 from ganger.mechanisms.tuning.searching import named
+from ganger.mechanisms.tuning.searching.kde import Densities
 from ganger.service.durable.journal import Header
 from ganger.service.durable.recovery import check_history
 from ganger.service.reports.families import sentences
 from ganger.service.searches.births import AddTrials
-from ganger.service.searches.proposing import Learnt
-from service.desk import Desk, header
+from ganger.service.searches.proposing import AT_ONCE, Learnt
+from service.desk import Desk, box, header
 
 SPACE = {
     "x": Parameter(low=0.0, high=1.0),
@@ -180,10 +183,38 @@ def test_a_program_outside_proposes_and_another_daemon_waits_for_it(tmp_path: Pa
     assert proposing.wanted(row) == 2, "both have ended, and two more may begin"
     desk.order("cancel", row)
     advance(desk)
-    proposing.leave(row)
-    with pytest.raises(BadInput, match="0 wanted"):
-        proposing.give(row, [third])
+    proposing.give(row, [third])
+    advance(desk)
+    assert tried(desk) == [one, other], "a search that is over gets no more trials"
     assert check_history(desk.journal) == desk.daemon.kernel.revision
+
+
+def test_however_many_search_two_searchers_work_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant with hundreds of searches that learn may not take all processors."""
+    lock, count, most = threading.Lock(), 0, 0
+
+    class Slow(Densities):
+        def ask(self) -> Point:
+            nonlocal count, most
+            with lock:
+                count += 1
+                most = max(most, count)
+            time.sleep(0.01)
+            with lock:
+                count -= 1
+            return super().ask()
+
+    monkeypatch.setitem(named._ENDLESS, "kde", Slow)
+    wide = msgspec.structs.replace(header("fifo", box(10)), inner="fifo")
+    desk = Desk(tmp_path, wide, endless)
+    rows = [search(desk, "kde") for _ in range(5)]
+    for _ in range(4):
+        advance(desk)
+    jobs = desk.daemon.kernel.jobs
+    assert {int(jobs.parent[row]) for row in range(jobs.n)} == {-1, *rows}
+    assert most == AT_ONCE
 
 
 @pytest.mark.parametrize(

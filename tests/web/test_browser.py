@@ -330,3 +330,29 @@ def test_a_job_from_its_begin_to_its_end_over_a_killed_daemon(
         assert machine.client.call("GET", f"/v1/jobs/{job}")[0]["state"] == "CANCELLED"
         assert page.locator(".life rect").count() >= 1
         visitor.complaints[:] = [line for line in visitor.complaints if "503" not in line]
+
+
+def test_a_job_has_the_orders_of_its_state_and_a_node_its_size(
+    browser: Browser, machine: Machine
+) -> None:
+    """A node of two GPUs is drawn with two; what a held job can be told is to be released."""
+    body = {"command": ["sleep", "300"], "gpus": 2}
+    first = machine.client.call("POST", "/v1/jobs", body=body)["job"]
+    second = machine.client.call("POST", "/v1/jobs", body=body)["job"]
+    with served(machine.root) as pages, visiting(browser, pages) as visitor:
+        page = visitor.go(f"/jobs/{first}")
+        page.locator(".state.running").wait_for()
+        until(page, "document.querySelectorAll('#now .map rect').length === 2")
+
+        def shown() -> list[str]:
+            return [one.inner_text() for one in page.locator("#orders button:visible").all()]
+
+        assert shown() == ["Suspend", "Requeue", "Cancel", "Set"]
+        page = visitor.go(f"/jobs/{second}")
+        assert shown() == ["Hold", "Cancel", "Set"]
+        page.get_by_role("button", name="Hold").click()
+        page.get_by_role("button", name="Release").wait_for()
+        assert shown() == ["Release", "Cancel", "Set"]
+        assert visitor.go("/jobs/999").get_by_text("The queue has all jobs").count() == 1
+        visitor.complaints[:] = [line for line in visitor.complaints if "404" not in line]
+    machine.client.call("POST", f"/v1/jobs/{first},{second}/cancel")

@@ -198,6 +198,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("salus", "jigsaw"), _T + "sharing.in_turn"),
     **dict.fromkeys(("dynamoml",), _T + "sharing.dynamoml"),
     **dict.fromkeys(("liquid",), _T + "sharing.liquid"),
+    **dict.fromkeys(("coda",), _T + "sharing.coda"),
     **dict.fromkeys(("allox", "dorm"), _T + "programmes.recipes"),
     **dict.fromkeys(("genie", "chronus"), _T + "deadlines.recipes"),
 }

@@ -185,6 +185,8 @@ class Simulator:
                     self._happen(rank, subject, token, events)
                 elif alive[subject] == token:
                     self._end(subject, token % SUSPENSION, events)
+            if self._speeds is not None:
+                self._speeds.settle(events)
             if self._arrives == at:
                 self._submit(at, events)
             if until == at:
@@ -223,12 +225,13 @@ class Simulator:
             elif type(action) is Retire:
                 self._over(action.job, self._attempts.instant)
         if self._speeds is not None:
+            self._speeds.settle(self._attempts.instant)
             self._speeds.refuse_crowded()
 
     def _disturbed_by(self, job: int) -> None:
         """The speeds of a job that began or ceased to compute, and of those near it."""
         if self._speeds is not None:
-            self._speeds.refresh([job, *self._speeds.neighbours(job)], self._attempts.instant)
+            self._speeds.refresh([job, *self._speeds.leaving(job)], self._attempts.instant)
 
     def _resize(self, action: Resize) -> None:
         """By the rescale protocol, where there is one for it; else stop, save, and restart."""
@@ -286,7 +289,7 @@ class Simulator:
             self._node_up(subject, events, booted=token > 0)
 
     def _end(self, job: int, attempt: int, events: list[AnyEvent]) -> None:
-        near = self._speeds.neighbours(job) if self._speeds is not None else ()
+        near = self._speeds.leaving(job) if self._speeds is not None else ()
         self._alive[job] = 0
         self._did[job] = float(self._total[job])
         if self._by_node:
@@ -352,7 +355,7 @@ class Simulator:
     def _stop(self, job: int, attempt: int, *, over: bool = False) -> None:
         if self._alive[job] % SUSPENSION != attempt:
             return
-        near = self._speeds.neighbours(job) if self._speeds is not None else ()
+        near = self._speeds.leaving(job) if self._speeds is not None else ()
         killed = self._on_preempt[job] == _KILL
         if killed:
             self._did[job] = 0.0
@@ -431,7 +434,7 @@ class Simulator:
         self, job: int, attempt: int, events: list[AnyEvent], *, why: str, final: bool
     ) -> None:
         """The attempt breaks now; what it did since its last checkpoint is lost."""
-        near = self._speeds.neighbours(job) if self._speeds is not None else ()
+        near = self._speeds.leaving(job) if self._speeds is not None else ()
         attempts = self._attempts
         before, counted = attempts.done(job), attempts.counted.get(job, 0)
         attempts.halt(job)

@@ -118,7 +118,7 @@ def serving(file: Path, *options: str) -> Iterator[Server]:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            place = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+            place = re.search(r"https?://127\.0\.0\.1:(\d+)", line)
             errors.seek(0)
             assert place is not None, line + errors.read()
             yield Server(process, int(place[1]))

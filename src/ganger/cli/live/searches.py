@@ -1,8 +1,12 @@
-"""Searches by their numbers, and `ganger tune export`."""
+"""Searches by their numbers, and what `ganger tune` writes of them: `export` and `report`."""
 
 from __future__ import annotations
 
 import re
+import shlex
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,7 +15,7 @@ import click
 from ganger.cli import completion
 from ganger.cli.live.jobs import path_of
 from ganger.cli.text import print_json, table
-from ganger.client.answers import FamilyAnswer, JobDetail, ReportAnswer
+from ganger.client.answers import FamilyAnswer, JobDetail, NodeAnswer, ReportAnswer
 from ganger.client.connection import Client, NoDaemon, Refusal
 from ganger.client.grid import spoken
 from ganger.client.shown import shown
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
 
 OVER: Final = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
 _ROWS: Final = 10
+_AT_ONCE = 100
+"""So many jobs are asked for in one request."""
 
 
 def search_named(client: Client, search: str) -> JobDetail:
@@ -51,6 +57,14 @@ def going_on(client: Client, search: str) -> JobDetail:
     if detail.state in OVER:
         raise BadInput(f"search {detail.job} is over: {detail.state.lower()}")
     return detail
+
+
+def _reports(client: Client, search: JobDetail) -> Iterator[ReportAnswer]:
+    """All that its trials reported, in order."""
+    path, after = f"/v1/jobs/{search.job}/reports", 0
+    while reports := client.call("GET", path, list[ReportAnswer], query={"after": after}):
+        yield from reports
+        after = reports[-1].id
 
 
 def earlier(
@@ -174,11 +188,52 @@ def export(search: str, file: Path) -> None:
         each.job: Tried(str(each.job), each.params, ended=each.state == "COMPLETED")
         for each in children
     }
-    path, after = f"/v1/jobs/{detail.job}/reports", 0
-    while reports := client.call("GET", path, list[ReportAnswer], query={"after": after}):
-        after = reports[-1].id
-        for report in (each for each in reports if each.job in trials):
+    for report in _reports(client, detail):
+        if report.job in trials:
             values = {**report.metrics, metric: report.value}
             trials[report.job].hear(report.step, report.seconds, values)
     many = write(file, list(trials.values()), metric, more_is_better=more)
     click.echo(f"{many} trials of search {detail.job} are in {shown(str(file))}")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  ganger tune report 12 search.html"
+    "\n  ganger tune report 12 14 both.html"
+)
+@click.argument("searches", nargs=-1, required=True, metavar="SEARCH...",
+    shell_complete=completion.jobs)  # fmt: skip
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def report(searches: tuple[str, ...], file: Path) -> None:
+    """Write a page about searches to FILE (.html): what was best when, learning curves, rungs,
+    which parameters matter, and which trial was on which GPU. A search that runs is shown as it is
+    now. Several searches are compared, if they have the same metric."""
+    from ganger.lab.origin import origin_of
+    from ganger.lab.report.searches.build import write_report
+    from ganger.lab.tuning.live_runs import run_of
+    from ganger.workloads.files import in_place_of
+
+    if file.suffix not in (".html", ".htm"):
+        raise BadInput(
+            "the page of a report", where=str(file), mend="end with a name like search.html"
+        )
+    client = Client()
+    gpus = {node.name: node.gpus for node in client.call("GET", "/v1/nodes", list[NodeAnswer])}
+    runs = []
+    for search in dict.fromkeys(searches):
+        detail = search_named(client, search)
+        trials = [child.job for child in detail.family.children] if detail.family else []
+        if not trials:
+            raise BadInput(f"search {detail.label} has no trial yet")
+        found = list[JobDetail]()
+        for first in range(0, len(trials), _AT_ONCE):
+            path = f"/v1/jobs/{path_of(list(map(str, trials[first : first + _AT_ONCE])))}"
+            found += client.call("GET", path, list[JobDetail])
+        runs.append(run_of(detail, found, list(_reports(client, detail)), gpus, time.time()))
+    command = shlex.join(["ganger", *sys.argv[1:]])
+    title = "Searches" if len(runs) > 1 else f"Search: {runs[0].experiment}"
+    try:
+        with in_place_of(file) as part:
+            write_report(runs, part, title, origin_of(command, ()))
+    except OSError as error:
+        raise BadInput(f"cannot write it: {error.strerror}", where=str(file)) from None
+    click.echo(f"the report is {shown(str(file))}")

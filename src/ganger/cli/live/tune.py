@@ -24,6 +24,7 @@ from ganger.cli.live.searches import (
     no_best,
     print_front,
     propose,
+    report,
     search_named,
 )
 from ganger.cli.text import clock, moment, print_json, table
@@ -353,6 +354,7 @@ def _summary(search: JobDetail) -> str:
 
 
 tune.add_command(export)
+tune.add_command(report)
 
 
 @tune.command("list", epilog="\b\nExamples:\n  ganger tune list\n  ganger tune list --json")

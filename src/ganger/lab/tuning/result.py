@@ -14,6 +14,7 @@ from ganger.core.kernel import Kernel
 from ganger.core.tuning.goals import front
 from ganger.core.tuning.space import Point, Value
 from ganger.core.units import NEVER, SECOND
+from ganger.lab.tuning.detail import Detail
 from ganger.lab.tuning.draws import Configurations
 from ganger.mechanisms.tuning.limits import HOUR, Limits, reached
 from ganger.mechanisms.tuning.trials import Mode
@@ -63,6 +64,8 @@ class TuningRun:
     trials: list[Trial]
     best_by_time: list[tuple[float, float]]
     """When the best value found changed (seconds), and what it was from then on."""
+    detail: Detail | None = None
+    """What a report shows, where the run was watched."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""

@@ -21,6 +21,8 @@ from ganger.core.state.table import Ids
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.lab.simulating.policies import blame
+from ganger.lab.simulating.recorder import Recorder
+from ganger.lab.tuning.detail import Detail, by_trial, paid_by, prices_by_node
 from ganger.lab.tuning.draws import Configurations
 from ganger.lab.tuning.recipes import Chosen, chosen
 from ganger.lab.tuning.result import TuningRun, result_of
@@ -86,9 +88,11 @@ def run_experiment(
     place: Place | None = None,
     *,
     journal: Callable[[Kernel], Journal] | None = None,
+    watch: bool = False,
 ) -> TuningRun:
-    """Simulate a search. Raises BadInput for what the user can mend, also for a search that no
-    trial of which could report before a limit is reached."""
+    """Simulate a search; `watch`, in place of a `journal`, keeps all that a report of it shows.
+    Raises BadInput for what the user can mend, also for a search that no trial of which could
+    report before a limit is reached."""
     place = place or Place(own_cluster(experiment))
     document = experiment.document
     configurations, choice = _chosen(experiment, source, recipe, seed)
@@ -114,7 +118,11 @@ def run_experiment(
         seed=seed,
         validate=place.validate,
     )
-    if journal is not None:
+    recorder = None
+    if watch:
+        recorder = Recorder(kernel.jobs, nodes.gpus[: nodes.n].tolist(), segments=True)
+        kernel.journal = recorder
+    elif journal is not None:
         kernel.journal = journal(kernel)
     physics = Physics(nodes, profiles, place.costs)
     engine = Simulator(search, np.array([NEVER]), physics, evaluations=reports)
@@ -125,8 +133,27 @@ def run_experiment(
     except InvariantError as error:
         raise blame(choice.policy, error) from error
     cpu_seconds = time.process_time() - started
-    return result_of(
+    run = result_of(
         recipe, seed, experiment, configurations, kernel, reports, limits, place, cpu_seconds
+    )
+    if recorder is None:
+        return run
+    recorder.close(kernel.now)
+    return replace(run, detail=_detail(recorder, kernel, reports, limits))
+
+
+def _detail(recorder: Recorder, kernel: Kernel, reports: CurveReports, limits: Limits) -> Detail:
+    """What a report shows of a run that is over."""
+    nodes, segments = kernel.nodes, recorder.segments or []
+    types = [nodes.types[code] for code in nodes.gpu_type[: nodes.n].tolist()]
+    return Detail(
+        curves=by_trial(reports.kept, kernel.jobs.n - 1),
+        segments=[each._replace(job=each.job - 1) for each in segments if each.job],
+        nodes={f"node {at}": gpus for at, gpus in enumerate(nodes.gpus[: nodes.n].tolist())},
+        paid=paid_by(
+            (each for each in segments if not each.job),
+            prices_by_node(types, dict(limits.prices)),
+        ),
     )
 
 

@@ -8,11 +8,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from ganger.client.answers import ChildAnswer, FamilyAnswer, ReportAnswer
+import numpy as np
+
+from ganger.client.answers import (
+    ChildAnswer,
+    FamilyAnswer,
+    ReportAnswer,
+    ServiceAnswer,
+    WindowAnswer,
+)
 from ganger.client.grid import spoken
 from ganger.client.states import state_of
 from ganger.core.spec import Kind
-from ganger.core.state.jobs import Phase
+from ganger.core.state.jobs import HOLDS_DEVICES, Phase
 from ganger.core.tuning.goals import Constraint, feasible, front
 from ganger.core.units import HOUR, SECOND
 from ganger.mechanisms.tuning.limits import Limited, reached
@@ -72,6 +80,7 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
         best=best,
         metric=daemon.reader.facts(row).launch.metric,
         more_is_better=better(daemon, row) is max,
+        recipe=policy_over(daemon, row).name if jobs.kind[row] == Kind.TUNE else "",
         ended_by=_ended_by(daemon, row, reports, kept),
         metrics=metrics,
         constraints=[str(each) for each in constraints],
@@ -102,6 +111,36 @@ def _front(
     ]
     mode = "max" if better(daemon, row) is max else "min"
     return [told[at][0] + 1 for at in front(points, [mode, *metrics.values()])]
+
+
+def services(daemon: Daemon) -> list[ServiceAnswer]:
+    """The services that are not over, in order of submission, at most the last 1000."""
+    jobs, n = daemon.kernel.jobs, daemon.kernel.jobs.n
+    mine = (jobs.kind[:n] == Kind.SERVE) & (jobs.parent[:n] < 0)
+    mine &= (jobs.phase[:n] < Phase.FINISHED) & (jobs.phase[:n] > Phase.DECLARED)
+    return [_service(daemon, row) for row in np.flatnonzero(mine)[-SHOWN_MAX:].tolist()]
+
+
+def _service(daemon: Daemon, row: int) -> ServiceAnswer:
+    jobs = daemon.kernel.jobs
+    part = daemon.tasks.get(row)
+    family = [row, *children_of(jobs, row)]
+    return ServiceAnswer(
+        job=row + 1,
+        label=str(row + 1) if part is None else f"{part[0] + 1}_{part[1]}",
+        name=daemon.names[row],
+        user=jobs.users[jobs.user[row]],
+        tenant=jobs.tenants[jobs.tenant[row]],
+        state=state_of(Phase(jobs.phase[row]), daemon.ends.get(row, ""))[0],
+        gpus=sum(int(jobs.size[one]) for one in family if jobs.phase[one] in HOLDS_DEVICES),
+        replicas=counts(daemon, row),
+        windows=[
+            WindowAnswer(
+                since=one.since / SECOND, until=one.until / SECOND, figures=dict(one.figures)
+            )
+            for one in daemon.kernel.facts.services.get(row, ())
+        ],
+    )
 
 
 def reports(daemon: Daemon, row: int, after: int, limit: int) -> list[ReportAnswer]:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("ganger.service")
 KEPT: Final = 64
 """Searchers that are kept; others are made again from the journal."""
+AT_ONCE: Final = 2
+"""Searchers that look for something at the same time, whosever searches they are."""
 
 
 class NotProposed(BadInput):
@@ -112,7 +114,7 @@ class Learnt:
 
 class Proposing:
     """The searchers of all searches that learn. `post` gets each Bear back, in another thread: each
-    search has one while it looks for something."""
+    search has one while it looks for something, and `AT_ONCE` of them do at a time."""
 
     def __init__(self, path: Path, post: Callable[[Bear], None]) -> None:
         self._path, self._post = path, post
@@ -121,6 +123,7 @@ class Proposing:
         self._threads: dict[int, threading.Thread] = {}
         self._learnt: dict[int, Learnt] = {}
         self._forgotten = set[int]()
+        self._turns = threading.BoundedSemaphore(AT_ONCE)
         self._outside: dict[int, deque[_Wanted]] = {}
         """By search what its own program has not proposed yet."""
         self._given: dict[int, list[dict[str, str]]] = {}
@@ -176,11 +179,13 @@ class Proposing:
             self._post(bear)
         return lacking
 
-    def leave(self, parent: int) -> None:
-        """The search is over: nothing is wanted for it any more."""
+    def forget_over(self, is_over: Callable[[int], bool]) -> None:
+        """Nothing is wanted any more for searches that are over, where many are waited for."""
         with self._lock:
-            self._outside.pop(parent, None)
-            self._given.pop(parent, None)
+            for parent in list(self._outside) if len(self._outside) > KEPT else ():
+                if is_over(parent):
+                    self._outside.pop(parent, None)
+                    self._given.pop(parent, None)
 
     def forget(self, parent: int) -> None:
         """A proposal of this search became no trial: make its searcher again."""
@@ -201,7 +206,9 @@ class Proposing:
                     del self._queues[parent], self._threads[parent]
                     return
                 wanted = self._queues[parent].popleft()
-            self._post(self._answered(wanted))
+            with self._turns:
+                answer = self._answered(wanted)
+            self._post(answer)
 
     def _answered(self, wanted: _Wanted) -> Bear:
         try:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -14,6 +14,7 @@ from msgspec import Raw, Struct
 
 from ganger.core.errors import BadInput
 from ganger.serving.datatypes import NUMPY
+from ganger.serving.desk import Inference
 from ganger.serving.runtime import Array, Signature, Tensor
 
 JSON_BYTES_MAX: Final = 8 << 20
@@ -43,16 +44,6 @@ class _Body(Struct):
     id: str = ""
     parameters: dict[str, Any] = {}
     outputs: list[_Output] = []
-
-
-class Inference(NamedTuple):
-    """A request for an inference. `outputs`: those that are wanted, by their place, and whether as
-    binary data."""
-
-    id: str
-    parameters: dict[str, Any]
-    feeds: dict[str, Array]
-    outputs: list[tuple[int, bool]]
 
 
 _READER: Final = msgspec.json.Decoder(_Body)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from ganger.cli import completion
@@ -93,12 +95,35 @@ from ganger.core.units import NEVER, SECOND, parse_duration, parse_memory
     show_default=True,
     help="Connections that may be open.",
 )
+@click.option(
+    "--kept",
+    default="32MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Memory for answers that are kept for a minute, for clients that ask again under the same "
+    "id; 0 keeps none.",
+)
+@click.option(
+    "--keys",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Answer only bearers of a key of this FILE, which only you may read: tenants, their keys "
+    "and rates. SIGHUP has it read again.",
+)
+@click.option(
+    "--tls-cert",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Speak TLS, with this certificate (PEM, with what it is signed by).",
+)
+@click.option("--tls-key", type=click.Path(dir_okay=False), metavar="FILE", help="Its key (PEM).")
 @click.option("--access-log", is_flag=True, help="Write a line of JSON for each answer to stderr.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For recipes that draw.")
 def serve(
     file: str, recipe: str, host: str, port: int, lanes: int, threads: int, device: str,
     memory: str, slo: str | None, longest: str, limit: int, body: str, held: str, connections: int,
-    access_log: bool, seed: int,
+    kept: str, keys: str | None, tls_cert: str | None, tls_key: str | None, access_log: bool,
+    seed: int,
 ) -> None:  # fmt: skip
     """Serve the models of a FILE over HTTP by the Open Inference Protocol v2, batched by a recipe
     (docs/serving-live.md). SIGTERM ends it after what is under way. Each model names its ONNX file:
@@ -110,6 +135,7 @@ def serve(
       ganger serve models.toml
       ganger serve models.toml --recipe clockwork --slo 50ms --lanes 2
       ganger serve models.toml --recipe "serve.triton(cache=lru)" --memory 512MiB
+      ganger serve models.toml --host 0.0.0.0 --keys keys.toml --tls-cert c.pem --tls-key k.pem
     """
     from ganger.serving.runtime import runtime
 
@@ -128,20 +154,27 @@ def serve(
         longest=_micros(longest, "--longest"),
         body=_bytes(body, "--body"),
         memory=_bytes(held, "--held"),
+        kept=0 if kept == "0" else _bytes(kept, "--kept"),
         connections=connections,
         access_log=access_log,
+        keys=_path(keys),
+        certificate=_path(tls_cert),
+        certificate_key=_path(tls_key),
     )
-    for note in served.notes:
+    for note in [*served.notes, *settings.notes()]:
         click.echo(f"note: {note}", err=True)
 
     def began(where: str, number: int) -> None:
         place = f"[{where}]" if ":" in where else where
-        click.echo(
-            f"{len(served.models)} models at http://{place}:{number} under {recipe}; Ctrl-C ends it"
-        )
+        url = f"{'http' if tls_cert is None else 'https'}://{place}:{number}"
+        click.echo(f"{len(served.models)} models at {url} under {recipe}; Ctrl-C ends it")
 
     serve_models(served, machine, settings, began)
     click.echo("ended", err=True)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
 
 
 def _bytes(text: str, where: str) -> int:
