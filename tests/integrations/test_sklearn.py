@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ganger.client.connection import Client
 from ganger.core.errors import BadInput
-from ganger.integrations.cluster import Client
 
 pytest.importorskip("sklearn")
 from scipy.stats import loguniform, randint
@@ -159,8 +159,8 @@ def test_what_cannot_be_is_said(words: dict[str, Any], said: str) -> None:
         search(**words).fit(X, Y)
 
 
-def test_each_candidate_is_a_job_on_the_cluster(daemon: Client) -> None:
-    """And its scores are those that it has here."""
+def test_each_fit_is_a_job_on_the_cluster(daemon: Client) -> None:
+    """Of three candidates on two folds; scores are those that they have here."""
     words = {"n_iter": 3, "cv": StratifiedKFold(2), "random_state": 0}
     here = GangerSearchCV(LogisticRegression(), {"C": [0.01, 1.0, 9.0]}, **words)
     there = clone(here).set_params(cluster={"name": "fold"})
@@ -168,6 +168,6 @@ def test_each_candidate_is_a_job_on_the_cluster(daemon: Client) -> None:
     scores = there.fit(X, Y).cv_results_["mean_test_score"]
     assert list(scores) == list(here.fit(X, Y).cv_results_["mean_test_score"])
     jobs = daemon.call("GET", "/v1/jobs", query={"state": "all"})
-    assert jobs["total"] == before + 3
-    assert {job["name"] for job in jobs["jobs"][:3]} == {"fold"}
+    assert jobs["total"] == before + 6
+    assert {job["name"] for job in jobs["jobs"][:6]} == {"fold"}
     assert there.predict(X).shape == Y.shape

@@ -14,8 +14,9 @@ from typing import Any, Final
 import msgspec
 
 from ganger.client.answers import JobDetail, Status, Submitted
-from ganger.client.connection import Client, NoDaemon, Refusal
+from ganger.client.connection import NoDaemon, Refusal
 from ganger.client.environment import environment
+from ganger.client.futures import Client
 from ganger.client.request import convert
 from ganger.core.errors import BadInput, GangerError
 from ganger.engines.gpus import find_nodes

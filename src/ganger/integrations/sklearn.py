@@ -3,7 +3,7 @@
 
 Which configurations are tried, and which are trained on more, is decided by a recipe and a searcher
 of Ganger, in this process: no daemon is needed. What is decided does not depend on how fast fits
-are: a fit counts as much time as it has resource. With `cluster` each candidate is a job.
+are: a fit counts as much time as it has resource. With `cluster` each fit is a job.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class GangerSearchCV(BaseSearchCV):  # type: ignore[misc]
     once, on all samples.
     `recipe`: by which trials go on; by default `tune.asha` with a resource, `tune.random` without.
     `searcher`: `random`, `quasi-random`, `grid`, `kde`, `tpe`, `gp` or `cma-es`. `parallel`: trials
-    at once, as the recipe sees it. `cluster`: True for a job for each candidate, on the daemon that
-    runs or on one that lives as long as `fit`; or fields of such jobs, like `{"gpus": 1}`.
+    at once, as the recipe sees it. `cluster`: True for a job for each fit, on the daemon that runs
+    or on one that lives as long as `fit`; or fields of such jobs, like `{"gpus": 1}`.
 
     Others are those of `RandomizedSearchCV`. `cv_results_` has a row for each candidate at each
     resource, with `n_resources` and `trial`; the best is the best of those with the most. Where
@@ -126,7 +126,7 @@ class GangerSearchCV(BaseSearchCV):  # type: ignore[misc]
             super().fit(X, y, **params)
             return self
         request = {} if self.cluster is True else dict(self.cluster)
-        with the_cluster(joblib.cpu_count()) as other, Client(other.places.root) as client:
+        with the_cluster(joblib.cpu_count()) as client:
             backend = {"client": client, "request": {"gpus": 0, "cpus": 1.0, **request}}
             with joblib.parallel_config(_BACKEND, n_jobs=-1, **backend):
                 super().fit(X, y, **params)

@@ -168,7 +168,7 @@ class Proposing:
                 )
             given = self._given.setdefault(parent, [])
             given += configurations
-            ready = list[Bear]()
+            ready: list[Bear] = []
             queue = self._outside[parent]
             while queue and queue[0].count <= len(given):
                 wanted = queue.popleft()
