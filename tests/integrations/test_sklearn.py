@@ -42,17 +42,26 @@ class Known(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return float(self.height - 1 / self.epochs + len(X) * 0.0)
 
 
+def expected(estimator: Any) -> dict[str, str]:
+    """The one check that scikit-learn's own searches fail, too, where their estimator takes a y of
+    two dimensions."""
+    own = "as that of GridSearchCV: DataConversionWarning not caught"
+    return {"check_supervised_y_2d": own} if isinstance(estimator.estimator, Ridge) else {}
+
+
+@pytest.mark.filterwarnings("default")  # some checks make fits fail
 @parametrize_with_checks(
     [
         GangerSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, n_iter=2, cv=2),
         GangerSearchCV(
-            Ridge(), {"alpha": "log:1e-2..1e2"}, n_iter=3, cv=2, error_score="raise",
-            resource="max_iter", max_resources=9, random_state=0,
+            Ridge(), {"alpha": "log:1e-2..1e2"}, n_iter=2, cv=2, error_score="raise",
+            resource="max_iter", max_resources=3, random_state=0,
         ),
-    ]
+    ],
+    expected_failed_checks=expected,
 )  # fmt: skip
 def test_scikit_learns_own_checks(estimator: Any, check: Callable[[Any], None]) -> None:
-    """All of them, as its own searches pass them, but for those that it skips there, too."""
+    """Once with every configuration fitted once, once with a recipe."""
     check(estimator)
 
 
@@ -118,7 +127,7 @@ def test_spaces_are_lists_distributions_or_words() -> None:
     assert {each["max_depth"] for each in tried} == {1, 2, 3}
     assert all(0.2 <= each["max_features"] <= 0.9 for each in tried)
     assert {str(each["class_weight"]) for each in tried} == {"None", "{0: 2}"}
-    assert clone(found).get_params()["space"] == space
+    assert clone(found).fit(X, Y).best_params_ == found.best_params_
 
 
 def test_of_several_scores_refit_names_the_one_that_counts() -> None:
@@ -150,8 +159,8 @@ def test_what_cannot_be_is_said(words: dict[str, Any], said: str) -> None:
         search(**words).fit(X, Y)
 
 
-def test_each_candidate_is_a_job_on_the_cluster(daemon: Client) -> None:
-    """And its scores are those that it has here."""
+def test_each_fit_is_a_job_on_the_cluster(daemon: Client) -> None:
+    """Of three candidates on two folds; scores are those that they have here."""
     words = {"n_iter": 3, "cv": StratifiedKFold(2), "random_state": 0}
     here = GangerSearchCV(LogisticRegression(), {"C": [0.01, 1.0, 9.0]}, **words)
     there = clone(here).set_params(cluster={"name": "fold"})
@@ -159,6 +168,6 @@ def test_each_candidate_is_a_job_on_the_cluster(daemon: Client) -> None:
     scores = there.fit(X, Y).cv_results_["mean_test_score"]
     assert list(scores) == list(here.fit(X, Y).cv_results_["mean_test_score"])
     jobs = daemon.call("GET", "/v1/jobs", query={"state": "all"})
-    assert jobs["total"] == before + 3
-    assert {job["name"] for job in jobs["jobs"][:3]} == {"fold"}
+    assert jobs["total"] == before + 6
+    assert {job["name"] for job in jobs["jobs"][:6]} == {"fold"}
     assert there.predict(X).shape == Y.shape

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from ganger.core.tuning.space import Parameter
+
 
 class JobAnswer(msgspec.Struct, kw_only=True):
     """A job in a list. `job` is its number, `label` what people call it by (`12`, or `12_3` for a
@@ -80,6 +82,16 @@ class ReportAnswer(msgspec.Struct, kw_only=True):
     seconds: float
     value: float | None
     metrics: dict[str, float]
+
+
+class ProposalsAnswer(msgspec.Struct, kw_only=True):
+    """What a search waits for whose configurations the program proposes that submitted it: how many
+    are `wanted` now; its `space`, its `seed`, and whether it is `over`."""
+
+    wanted: int
+    space: dict[str, Parameter] = {}
+    seed: int = 0
+    over: bool = False
 
 
 class FamilyAnswer(msgspec.Struct, kw_only=True):

@@ -14,10 +14,15 @@ from typing import Any, Final
 import msgspec
 
 from ganger.client.answers import JobDetail, Status, Submitted
-from ganger.client.connection import Client, NoDaemon, Refusal
+from ganger.client.connection import NoDaemon, Refusal
+from ganger.client.environment import environment
+from ganger.client.futures import Client
 from ganger.client.request import convert
 from ganger.core.errors import BadInput, GangerError
 from ganger.engines.gpus import find_nodes
+from ganger.lab.tuning.live import search_of
+from ganger.workloads.experiment.document import FORMAT, Document
+from ganger.workloads.experiment.reading import checked
 
 START_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.1
@@ -94,6 +99,17 @@ def elsewhere(client: Client) -> bool:
     """Whether trials may run on other machines than this one."""
     status = client.call("GET", "/v1/status", Status)
     return bool(status.nodes > 1 or status.engine != "local")
+
+
+def request_of(fields: dict[str, Any], recipe: str, where: str) -> dict[str, Any]:
+    """The fields of a request for a search that these of an experiment describe; `where` is for
+    errors. Raises BadInput."""
+    try:
+        document = msgspec.convert({"format": FORMAT, **fields}, Document)
+    except msgspec.ValidationError as error:
+        raise BadInput(str(error), where=where) from None
+    found = search_of(checked(document, where), recipe or document.recipe)
+    return found | {"cwd": str(Path.cwd()), "env": environment(None)}
 
 
 def submit(client: Client, fields: dict[str, Any]) -> int:

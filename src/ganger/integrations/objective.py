@@ -29,8 +29,6 @@ class RemoteTrial(optuna.trial.BaseTrial):
 
     def __init__(self, line: Caller, number: int, metric: str, asked: int) -> None:
         self._line, self._number, self._metric, self._asked = line, number, metric, asked
-        self.last: int | None = None
-        """The last step that it reported."""
         self.left = False
         """Whether it was told to end by Ganger, not by the study's pruner."""
 
@@ -77,8 +75,8 @@ class RemoteTrial(optuna.trial.BaseTrial):
     def report(self, value: float, step: int) -> None:
         """Tell the study and Ganger."""
         self._call("report", float(value), int(step))
-        self.last = int(step)
-        sdk.report(step, **{self._metric: float(value)})
+        metrics: dict[str, Any] = {self._metric: float(value)}
+        sdk.report(step, **metrics)
 
     def should_prune(self) -> bool:
         """Whether the recipe, or the study's pruner, or whoever wants the GPUs says so."""
@@ -165,8 +163,7 @@ def _tried(folder: Path, line: Caller, asked: int) -> int:
         raise ValueError(said["why"])
     first = _number(listed[0])
     if first is not None and math.isfinite(first):
-        step = 1 if trial.last is None else trial.last
-        sdk.report(step, final=True, **{trial._metric: first})
+        sdk.report(sdk.reported or 1.0, final=True, **{trial._metric: first})
     return 0
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import optuna
 from optuna.distributions import distribution_to_json
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -25,7 +24,6 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from ganger.client.answers import ChildAnswer, JobDetail
 from ganger.client.call import Outcome, keep
 from ganger.client.connection import Client
-from ganger.client.environment import environment
 from ganger.core.errors import BadInput
 from ganger.integrations.cluster import (
     LOOK_SECONDS,
@@ -34,14 +32,12 @@ from ganger.integrations.cluster import (
     elsewhere,
     looked_at,
     most_at_once,
+    request_of,
     stop,
     submit,
 )
 from ganger.integrations.line import Listener
-from ganger.lab.tuning.live import search_of
 from ganger.lab.tuning.own_recipe import TRIALS_MAX
-from ganger.workloads.experiment.document import FORMAT, Document
-from ganger.workloads.experiment.reading import checked
 
 log = logging.getLogger("ganger.integrations")
 Callback = Callable[[optuna.Study, FrozenTrial], None]
@@ -91,7 +87,6 @@ def optimize(
         try:
             (folder / "line").write_bytes(pickle.dumps(line.address))
             document: dict[str, Any] = {
-                "format": FORMAT,
                 "metric": trials.metric,
                 "mode": "max" if study.directions[0].name == "MAXIMIZE" else "min",
                 "name": name or study.study_name,
@@ -104,23 +99,13 @@ def optimize(
             }
             if timeout is not None:
                 document["deadline"] = f"{timeout}s"
-            fields = _search(document, recipe or _TO_THE_END) | {"retries": retries}
+            own = {"printed": False, "warm": ["optuna"], "retries": retries}
+            fields = request_of(document, recipe or _TO_THE_END, "optimize") | own
             job = submit(client, fields)
             _follow(client, job, trials, catch, list(callbacks or ()))
         finally:
             line.close()
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _search(document: dict[str, Any], recipe: str) -> dict[str, Any]:
-    """The fields of a request. Raises BadInput."""
-    try:
-        converted = msgspec.convert(document, Document)
-    except msgspec.ValidationError as error:
-        raise BadInput(str(error), where="optimize") from None
-    fields = search_of(checked(converted, "optimize"), recipe)
-    own = {"printed": False, "warm": ["optuna"], "cwd": str(Path.cwd())}
-    return fields | own | {"env": environment(None)}
 
 
 class StudyTrials:

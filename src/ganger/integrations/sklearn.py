@@ -3,7 +3,7 @@
 
 Which configurations are tried, and which are trained on more, is decided by a recipe and a searcher
 of Ganger, in this process: no daemon is needed. What is decided does not depend on how fast fits
-are: a fit counts as much time as it has resource. With `cluster` each candidate is a job.
+are: a fit counts as much time as it has resource. With `cluster` each fit is a job.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class GangerSearchCV(BaseSearchCV):  # type: ignore[misc]
     once, on all samples.
     `recipe`: by which trials go on; by default `tune.asha` with a resource, `tune.random` without.
     `searcher`: `random`, `quasi-random`, `grid`, `kde`, `tpe`, `gp` or `cma-es`. `parallel`: trials
-    at once, as the recipe sees it. `cluster`: True for a job for each candidate, on the daemon that
-    runs or on one that lives as long as `fit`; or fields of such jobs, like `{"gpus": 1}`.
+    at once, as the recipe sees it. `cluster`: True for a job for each fit, on the daemon that runs
+    or on one that lives as long as `fit`; or fields of such jobs, like `{"gpus": 1}`.
 
     Others are those of `RandomizedSearchCV`. `cv_results_` has a row for each candidate at each
     resource, with `n_resources` and `trial`; the best is the best of those with the most. Where
@@ -114,13 +114,19 @@ class GangerSearchCV(BaseSearchCV):  # type: ignore[misc]
         self.cluster = cluster
         self.random_state = random_state
 
+    def __sklearn_tags__(self) -> Any:
+        """As those of the estimator, but that arrays are numpy's."""
+        tags = super().__sklearn_tags__()
+        tags.array_api_support = False
+        return tags
+
     def fit(self, X: Any, y: Any = None, **params: Any) -> GangerSearchCV:
         """Search, and fit the best on all of X and y unless `refit` is False."""
         if not self.cluster:
             super().fit(X, y, **params)
             return self
         request = {} if self.cluster is True else dict(self.cluster)
-        with the_cluster(joblib.cpu_count()) as other, Client(other.places.root) as client:
+        with the_cluster(joblib.cpu_count()) as client:
             backend = {"client": client, "request": {"gpus": 0, "cpus": 1.0, **request}}
             with joblib.parallel_config(_BACKEND, n_jobs=-1, **backend):
                 super().fit(X, y, **params)
@@ -255,7 +261,7 @@ class Tried:
     """A space for searchers, and how its points are said to an estimator: of a distribution the
     place on its scale, of a list the place in it. Raises BadInput."""
 
-    def __init__(self, space: Mapping[str, Any]) -> None:
+    def __init__(self, space: Any) -> None:
         if not isinstance(space, Mapping) or not space:
             raise BadInput("it names no parameter", where="space", mend='write {"C": "log:0.1..9"}')
         self._said: dict[str, Callable[[Value], Any]] = {}
@@ -385,7 +391,7 @@ class _Jobs(ParallelBackendBase):  # type: ignore[misc]
 
     def submit(self, func: Any, callback: Any = None) -> JobFuture[Any]:
         """One job."""
-        future = self._client.submit(func, name="fit", **self._request)
+        future = self._client.submit(func, **{"name": "fit", **self._request})
         self._open.append(future)
         if callback is not None:
             future.add_done_callback(callback)

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -17,11 +17,16 @@ from ganger.cli import completion
 from ganger.cli.live.jobs import path_of
 from ganger.cli.text import print_json, table
 from ganger.client.answers import FamilyAnswer, JobDetail, NodeAnswer, ReportAnswer
-from ganger.client.connection import Client
+from ganger.client.connection import Client, NoDaemon, Refusal
 from ganger.client.grid import spoken
 from ganger.client.shown import shown
 from ganger.core.errors import BadInput
 
+if TYPE_CHECKING:
+    from ganger.lab.tuning.own_searcher import Asked, Make
+    from ganger.workloads.experiment.reading import Experiment
+
+OVER: Final = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
 _ROWS: Final = 10
 _AT_ONCE = 100
 """So many jobs are asked for in one request."""
@@ -43,6 +48,26 @@ def _trials(client: Client, search: JobDetail) -> list[JobDetail]:
         path = f"/v1/jobs/{path_of(jobs[first : first + _AT_ONCE])}"
         found += client.call("GET", path, list[JobDetail])
     return found
+
+
+def fitted(experiment: Experiment, gpus: int) -> Experiment:
+    """The same on a cluster of so many GPUs: no more trials at once than fit, where nobody said how
+    many."""
+    from dataclasses import replace
+
+    import msgspec
+
+    document = experiment.document
+    fit = max(min(document.parallelism, gpus // document.resources.gpus), 1)
+    return replace(experiment, document=msgspec.structs.replace(document, parallelism=fit))
+
+
+def going_on(client: Client, search: str) -> JobDetail:
+    """The search of that number. Raises BadInput where it is over."""
+    detail = search_named(client, search)
+    if detail.state in OVER:
+        raise BadInput(f"search {detail.job} is over: {detail.state.lower()}")
+    return detail
 
 
 def _reports(client: Client, search: JobDetail) -> Iterator[ReportAnswer]:
@@ -72,6 +97,34 @@ def earlier(
     if not trials:
         raise BadInput("no trial of it has reported", where="--warm-start", mend="name another")
     return trials
+
+
+def asked_here(job: int, make: Make, name: str) -> Asked:
+    """A user's searcher for a search. What is wrong with it ends that: raises BadInput."""
+    from ganger.lab.tuning.own_searcher import Asked, stopped_with
+
+    client = Client()
+    try:
+        return Asked(client, job, make, name)
+    except Refusal:
+        raise
+    except BadInput as error:
+        raise stopped_with(client, job, error) from error
+
+
+def propose(client: Client, job: int, asked: Asked) -> None:
+    """Let a searcher propose what is wanted now. What is wrong with it ends the search: raises
+    BadInput."""
+    from ganger.lab.tuning.own_searcher import stopped_with
+
+    try:
+        asked.look()
+    except NoDaemon:
+        return  # it may be restarted
+    except Refusal:
+        return  # the search is over, or another process proposes for it
+    except BadInput as error:
+        raise stopped_with(client, job, error) from error
 
 
 def no_best(search: JobDetail) -> BadInput:

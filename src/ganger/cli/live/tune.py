@@ -14,12 +14,17 @@ from ganger.cli import completion
 from ganger.cli.lazy import Suggesting
 from ganger.cli.live.jobs import AWAY_SECONDS
 from ganger.cli.live.searches import (
+    OVER,
     Pruning,
+    asked_here,
     earlier,
     export,
+    fitted,
     goals_table,
+    going_on,
     no_best,
     print_front,
+    propose,
     prune,
     report,
     search_named,
@@ -40,15 +45,16 @@ from ganger.client.shown import shown
 from ganger.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from ganger.lab.tuning.own_searcher import Asked
     from ganger.workloads.experiment.reading import Experiment
 
 _LOOK_SECONDS: Final = 1.0
+_PROPOSE_SECONDS: Final = 0.1
 _ROWS: Final = 10
 _WORDS: Final = "tune"
 """Where an experiment is from that no file states."""
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _search = click.argument("search", metavar="SEARCH", shell_complete=completion.jobs)
-_OVER: Final = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
 
 
 class _Default(Suggesting):
@@ -99,7 +105,8 @@ def tune() -> None:
 @click.option("--recipe", default="", shell_complete=completion.inner_recipes,
     help="The recipe over the trials. Default: tune.asha.")  # fmt: skip
 @click.option("--searcher", default="",
-    help="random (default), quasi-random, grid, points, kde, tpe, gp, cma-es.")  # fmt: skip
+    help="random (default), quasi-random, grid, points, kde, tpe, gp, cma-es; or FILE.py:Class, a "
+    "searcher of your own, which runs in this process.")  # fmt: skip
 @click.option("--warm-start", multiple=True, metavar="SEARCH", shell_complete=completion.jobs,
     help="Let a searcher that learns know what trials of this search reported.")  # fmt: skip
 @click.option(
@@ -160,13 +167,18 @@ def run(
     """
     from ganger.client.request import convert
     from ganger.lab.tuning.live import search_of
+    from ganger.lab.tuning.own_searcher import is_own, make_of
 
     client = None if dry_run else Client()
     pruning = Pruning(client or Client(), checkpoints, keep, followed=not detach) if keep else None
     experiment = _experiment(words, options)
     if client is not None and options["parallel"] is None and experiment.where == _WORDS:
-        experiment = _fitted(experiment, client.call("GET", "/v1/status", Status).gpus)
+        experiment = fitted(experiment, client.call("GET", "/v1/status", Status).gpus)
     fields = search_of(experiment, experiment.document.recipe)
+    own = experiment.document.searcher or ""
+    if is_own(own) and detach:
+        raise BadInput("the searcher runs in this process", where="--detach", mend="leave it out")
+    make = make_of(own) if is_own(own) else None
     if warm_start:
         fields["earlier"] = earlier(client or Client(), warm_start, fields)
     fields |= {
@@ -190,7 +202,8 @@ def run(
         by = f", proposed by {request.searcher}" if request.searcher else ""
         click.echo(f"search {answer.job}: {many} of {request.recipe}{by}")
     if not detach:
-        _follow_until_over(client, answer.job, pruning, as_json=as_json)
+        asked = asked_here(answer.job, make, own) if make is not None else None
+        _follow_until_over(client, answer.job, pruning, asked, as_json=as_json)
 
 
 def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
@@ -245,24 +258,17 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     return checked(document, where)
 
 
-def _fitted(experiment: Experiment, gpus: int) -> Experiment:
-    """The same on a cluster of so many GPUs: no more trials at once than fit, where nobody said how
-    many."""
-    from dataclasses import replace
-
-    import msgspec
-
-    document = experiment.document
-    fit = max(min(document.parallelism, gpus // document.resources.gpus), 1)
-    return replace(experiment, document=msgspec.structs.replace(document, parallelism=fit))
-
-
 def _follow_until_over(
-    client: Client, search: int, pruning: Pruning | None = None, *, as_json: bool
+    client: Client,
+    search: int,
+    pruning: Pruning | None = None,
+    asked: Asked | None = None,
+    *,
+    as_json: bool,
 ) -> NoReturn:
     """Exit as the search does; Ctrl-C ends following only."""
     try:
-        code = _follow(client, str(search), pruning, as_json=as_json)
+        code = _follow(client, str(search), pruning, asked, as_json=as_json)
     except KeyboardInterrupt:
         message = f"search {search} goes on; ganger tune follow {search}, or stop {search}"
         click.echo(f"\nganger: {message}", err=True)
@@ -270,8 +276,11 @@ def _follow_until_over(
     raise SystemExit(code)
 
 
-def _follow(client: Client, search: str, pruning: Pruning | None, *, as_json: bool) -> int:
-    """Say what happens until the search is over; the exit code."""
+def _follow(
+    client: Client, search: str, pruning: Pruning | None, asked: Asked | None, *, as_json: bool
+) -> int:
+    """Say what happens until the search is over; the exit code. What a searcher `asked` here
+    raises ends the search."""
     best, known, away_since = None, dict[str, int](), inf
     while True:
         try:
@@ -294,9 +303,11 @@ def _follow(client: Client, search: str, pruning: Pruning | None, *, as_json: bo
                 known = detail.children
         if pruning is not None:
             pruning.look(detail)
-        if detail.state in _OVER:
+        if detail.state in OVER:
             break
-        time.sleep(_LOOK_SECONDS)
+        if asked is not None:
+            propose(client, detail.job, asked)
+        time.sleep(_LOOK_SECONDS if asked is None else _PROPOSE_SECONDS)
     if as_json:
         print_json(detail)
     else:
@@ -355,14 +366,6 @@ def _summary(search: JobDetail) -> str:
         more = len(children) - len(rows)
         lines.append(f"({more} more trial{'s' * (more > 1)}: `ganger show {search.job}`)")
     return "\n".join(lines)
-
-
-def _going_on(client: Client, search: str) -> JobDetail:
-    """The search of that number. Raises BadInput where it is over."""
-    detail = search_named(client, search)
-    if detail.state in _OVER:
-        raise BadInput(f"search {detail.job} is over: {detail.state.lower()}")
-    return detail
 
 
 tune.add_command(export)
@@ -425,13 +428,21 @@ def best(search: str, pareto: bool, as_json: bool) -> None:
         click.echo(f"# checkpoints in {shown(child.checkpoint_dir)}")
 
 
-@tune.command(epilog="\b\nExamples:\n  ganger tune follow 12")
+@tune.command(
+    epilog="\b\nExamples:\n  ganger tune follow 12\n  ganger tune follow 12 --searcher mine.py:Mine"
+)
 @_search
+@click.option("--searcher", default="", metavar="FILE.py:Class",
+    help="Go on with a searcher of your own, in this process.")  # fmt: skip
 @_json
-def follow(search: str, as_json: bool) -> None:
+def follow(search: str, searcher: str, as_json: bool) -> None:
     """Follow a search until it is over."""
+    from ganger.lab.tuning.own_searcher import make_of
+
     client = Client()
-    _follow_until_over(client, search_named(client, search).job, as_json=as_json)
+    job = search_named(client, search).job
+    asked = asked_here(job, make_of(searcher), searcher) if searcher else None
+    _follow_until_over(client, job, asked, as_json=as_json)
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune pause 12")
@@ -440,7 +451,7 @@ def pause(search: str) -> None:
     """Let a search give back its GPUs, until it is resumed. Its trials save, and go on then; its
     deadline does not wait."""
     client = Client()
-    detail = _going_on(client, search)
+    detail = going_on(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/hold")
     if detail.state not in ("PENDING", "BLOCKED"):
         client.call("POST", f"/v1/jobs/{detail.job}/requeue")
@@ -452,7 +463,7 @@ def pause(search: str) -> None:
 def resume(search: str) -> None:
     """Let a search go on that was paused, as soon as there is room."""
     client = Client()
-    detail = _going_on(client, search)
+    detail = going_on(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/release")
     click.echo(f"search {detail.job} goes on when it has its GPUs")
 
@@ -498,6 +509,6 @@ def logs(search: str, lines: int) -> None:
 def stop(search: str) -> None:
     """End a search and all its trials."""
     client = Client()
-    detail = _going_on(client, search)
+    detail = going_on(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/cancel")
     click.echo(f"search {detail.job} is cancelled, and its trials with it")

@@ -21,6 +21,7 @@ from ganger.client.answers import (
     OutputPiece,
     PastAnswer,
     PolicyAnswer,
+    ProposalsAnswer,
     Quota,
     ReportAnswer,
     RolesAnswer,
@@ -87,6 +88,8 @@ ENDPOINTS: Final = (
     Endpoint("POST", f"{_JOBS}/again", jobs.submit_again, Submitted, code=201),
     Endpoint("POST", f"{_JOBS}/whatif", jobs.try_order, EffectAnswer, jobs.Trial),
     Endpoint("POST", f"{_JOBS}/trials", jobs.add_trials, Changed, jobs.Trials),
+    Endpoint("GET", f"{_JOBS}/proposals", jobs.list_proposals, ProposalsAnswer),
+    Endpoint("POST", f"{_JOBS}/proposals", jobs.propose, ProposalsAnswer, jobs.Trials),
     Endpoint("GET", f"{_JOBS}/wait", jobs.wait_job, JobPage, query=("timeout",)),
     Endpoint("GET", f"{_JOBS}/codes", jobs.exit_codes, dict[str, int | None]),
     Endpoint(

@@ -21,6 +21,7 @@ from ganger.client.answers import (
     JobDetail,
     JobPage,
     OutputPiece,
+    ProposalsAnswer,
     ReportAnswer,
     Submitted,
 )
@@ -29,7 +30,9 @@ from ganger.client.states import exit_code
 from ganger.core.errors import BadInput
 from ganger.core.state.jobs import Phase
 from ganger.core.state.reducer import DECLARES
+from ganger.core.tuning.space import Space
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, TEXT_MAX
+from ganger.lab.tuning.own_searcher import OUTSIDE
 from ganger.service.commands import Order, SetCeiling, Submit
 from ganger.service.durable.sandbox import effects_of, outlook, outlooks, prospects
 from ganger.service.families import widths_of_more
@@ -49,7 +52,7 @@ from ganger.service.http.request_helpers import (
     world_of,
 )
 from ganger.service.jobs.again import again
-from ganger.service.jobs.job_facts import Prepared
+from ganger.service.jobs.job_facts import Prepared, Proposals
 from ganger.service.jobs.submission import Who, moment, prepare, refuse_too_many, size_of, span
 from ganger.service.reports import families, rows, tail
 from ganger.service.reports.explain import expect, explain, spokesman
@@ -349,6 +352,44 @@ async def add_trials(request: Request) -> Changed:
         gpus = widths_of_more(world.daemon, row)
     accepted = await asked(world, AddTrials(row, body.configurations, gpus))
     return Changed(jobs=[each + 1 for each in accepted])
+
+
+def _outside(request: Request) -> tuple[int, Proposals]:
+    """The search in the path, for which its own program proposes. Raises BadInput for another."""
+    world, (row, *others) = world_of(request), rows_named(request)
+    with world.daemon.lock:
+        known = world.daemon.reader.facts(row).family
+    proposals = known.proposals if known is not None else None
+    if others or proposals is None or proposals.searcher != OUTSIDE:
+        raise BadInput("nobody is asked what it tries", where="jobs", mend="name one search whose"
+                       f" searcher is {OUTSIDE}")  # fmt: skip
+    return row, proposals
+
+
+async def list_proposals(request: Request) -> ProposalsAnswer:
+    """How many configurations the search in the path waits for, which is one of the searcher
+    `client`: the program that submitted it proposes them."""
+    row, proposals = _outside(request)
+    daemon = world_of(request).daemon
+    with daemon.lock:
+        over = bool(daemon.kernel.jobs.phase[row] >= Phase.FINISHED)
+    wanted = 0 if over else daemon.proposing.wanted(row)
+    return ProposalsAnswer(wanted=wanted, space=proposals.space, seed=proposals.seed, over=over)
+
+
+async def propose(request: Request) -> ProposalsAnswer:
+    """Propose configurations for the search in the path, no more than are wanted, each a point of
+    its space."""
+    body = await body_of(request, Trials)
+    row, proposals = _outside(request)
+    space = Space(proposals.space)
+    for values in body.configurations:
+        if space.read(values) is None or set(values) - set(proposals.space):
+            raise BadInput(
+                f"{grid.spoken(values)[:200]!r} is no point of the space", where="configurations"
+            )
+    wanted = world_of(request).daemon.proposing.give(row, body.configurations)
+    return ProposalsAnswer(wanted=wanted, space=proposals.space, seed=proposals.seed)
 
 
 async def wait_job(request: Request) -> JobPage:

@@ -21,6 +21,7 @@ from ganger.core.tuning.goals import DIRECTIONS, GOALS_MAX, Constraint
 from ganger.core.tuning.space import Space, spelled
 from ganger.core.units import NEVER
 from ganger.lab.tuning.own_recipe import own_recipe
+from ganger.lab.tuning.own_searcher import OUTSIDE
 from ganger.mechanisms.common.two_level import refuse_hopeless
 from ganger.mechanisms.tuning.searching.named import LEARNING
 from ganger.mechanisms.tuning.searching.samplers import SAMPLERS, refuse_missing
@@ -30,8 +31,9 @@ from ganger.service.jobs.job_facts import Family, JobFacts, Proposals
 if TYPE_CHECKING:
     from ganger.service.commands import Turn
 
-ASKED: Final = ("random", *LEARNING)
-"""The searchers that a daemon asks: those that learn, and one where recipes copy trials."""
+ASKED: Final = ("random", *LEARNING, OUTSIDE)
+"""The searchers that a daemon asks: those that learn, one where recipes copy trials, and the
+program that submitted the search."""
 CONFIGURATIONS_MAX: Final = 10_000
 PROPOSED_MAX: Final = 100
 """The most parameters of a space that a daemon proposes from, and the most values of a choice."""
@@ -101,7 +103,8 @@ def _proposals(request: JobRequest) -> Proposals | None:
         raise BadInput(
             f"{request.searcher[:80]!r} is not one of {', '.join(ASKED)}",
             where="searcher",
-            mend="list the configurations of other searchers",
+            mend="list the configurations of other searchers; a searcher of your own runs in the"
+            " program that submits (`ganger tune --searcher FILE.py:Class`)",
         )
     if not request.recipe:
         raise BadInput(

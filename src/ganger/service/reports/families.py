@@ -208,10 +208,10 @@ def sentences(daemon: Daemon, row: int) -> list[str]:
         return found
     said = counts(daemon, row)
     if not said:
-        return []
+        return _wanted(daemon, row)
     what = "trials" if jobs.kind[row] == Kind.TUNE else "replicas"
     listed = ", ".join(f"{number} {state.lower()}" for state, number in said.items())
-    found = [f"Its {what}: {listed}."]
+    found = [f"Its {what}: {listed}.", *_wanted(daemon, row)]
     known = family(daemon, row)
     if known is not None and known.ended_by:
         found.append(f"It came to {known.ended_by}, which ended its trials.")
@@ -223,6 +223,17 @@ def sentences(daemon: Daemon, row: int) -> list[str]:
         figures = ", ".join(f"{name} {value:.3g}" for name, value in sorted(last.items()))
         found.append(f"Its last window: {figures}.")
     return found
+
+
+def _wanted(daemon: Daemon, row: int) -> list[str]:
+    """What a search waits for that a program outside proposes for it."""
+    wanted = daemon.proposing.wanted(row)
+    if not wanted or daemon.kernel.jobs.phase[row] >= Phase.FINISHED:
+        return []
+    return [
+        f"It waits for {wanted} configuration{'s' * (wanted > 1)}, which the program proposes that"
+        f" submitted it: `ganger tune follow {row + 1} --searcher FILE.py:CLASS` goes on."
+    ]
 
 
 def _where(daemon: Daemon, row: int, parent: int) -> str:
