@@ -86,8 +86,13 @@ def _all(text: str) -> Iterator[tuple[int, str]]:
 
 def block(page: str, kind: str) -> str:
     """The page's first block of that kind."""
+    return blocks(page, kind)[0]
+
+
+def blocks(page: str, kind: str) -> list[str]:
+    """The page's blocks of that kind."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    return next(one[2] for one in _BLOCK.finditer(text) if one[1] == kind)
+    return [one[2] for one in _BLOCK.finditer(text) if one[1] == kind]
 
 
 def pythons(page: str) -> list[str]:

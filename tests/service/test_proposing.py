@@ -23,6 +23,7 @@ from ganger.mechanisms.tuning.searching import named
 from ganger.mechanisms.tuning.searching.kde import Densities
 from ganger.service.durable.journal import Header
 from ganger.service.durable.recovery import check_history
+from ganger.service.reports.families import sentences
 from ganger.service.searches.births import AddTrials
 from ganger.service.searches.proposing import AT_ONCE, Learnt
 from service.desk import Desk, box, header
@@ -158,6 +159,37 @@ def test_a_searcher_that_fails_ends_its_search_and_nothing_else(
     assert desk.submit() == [row + 1]
 
 
+def test_a_program_outside_proposes_and_another_daemon_waits_for_it(tmp_path: Path) -> None:
+    """Nothing runs that it did not propose, and what it did stands in the journal."""
+    desk = Desk(tmp_path, under(), endless)
+    row = search(desk, "client")
+    for _ in range(3):
+        advance(desk)
+    proposing = desk.daemon.proposing
+    assert (proposing.wanted(row), tried(desk)) == (2, [])
+    assert any("It waits for 2 configurations" in each for each in sentences(desk.daemon, row))
+    one, other, third = ({"x": str(x), "n": "5", "opt": "a"} for x in (0.25, 0.5, 0.75))
+    with pytest.raises(BadInput, match="3 are proposed, and 2 wanted"):
+        proposing.give(row, [one, other, third])
+    assert proposing.give(row, [one]) == 1
+    desk = desk.again()
+    desk.engine.post()  # as agents do that are found again
+    advance(desk)
+    proposing = desk.daemon.proposing
+    assert (proposing.wanted(row), tried(desk)) == (2, []), "one alone was not written yet"
+    proposing.give(row, [one, other])
+    for _ in range(6):
+        advance(desk)
+    assert tried(desk)[:2] == [one, other]
+    assert proposing.wanted(row) == 2, "both have ended, and two more may begin"
+    desk.order("cancel", row)
+    advance(desk)
+    proposing.give(row, [third])
+    advance(desk)
+    assert tried(desk) == [one, other], "a search that is over gets no more trials"
+    assert check_history(desk.journal) == desk.daemon.kernel.revision
+
+
 def test_however_many_search_two_searchers_work_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,8 +221,9 @@ def test_however_many_search_two_searchers_work_at_once(
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"searcher": "clever"}, "is not one of random, kde, tpe, gp, cma-es"),
+        ({"searcher": "clever"}, "is not one of random, kde, tpe, gp, cma-es, client"),
         ({"searcher": "grid"}, "is not one of random"),
+        ({"searcher": "mine.py:Mine"}, "runs in the program that submits"),
         ({"recipe": ""}, "must know which values are good"),
         ({"space": {}}, "it has no parameter"),
         ({"space": {"job": Parameter()}}, "cannot name a parameter"),

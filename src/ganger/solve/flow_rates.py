@@ -65,12 +65,19 @@ class FlowRates:
         """The flows that cross a link."""
         return self._on[link]
 
-    def change(self, add: Iterable[tuple[int, Flow]] = (), remove: Iterable[int] = ()) -> None:
-        """What comes and goes at one instant, by the flows' own numbers; what goes does so first,
-        so that a flow may come again as another."""
+    def change(
+        self,
+        add: Iterable[tuple[int, Flow]] = (),
+        remove: Iterable[int] = (),
+        capacity: Iterable[tuple[int, float]] = (),
+    ) -> None:
+        """What comes and goes at one instant, by the flows' own numbers, and links that are as wide
+        as that from now on. What goes does so first, so that a flow may come again as another."""
         touched: dict[int, None] = {}
         new: dict[int, None] = {}
         first = math.inf
+        for link, width in capacity:
+            self.capacity[link], touched[link], first = width, None, 0.0
         for number in remove:
             gone = self.flows.pop(number)
             rate = self.rates.pop(number)

@@ -104,9 +104,10 @@ class Live:
             self._sample(status)
         now = (self.up, self.status.revision, self.status.pid) if self.status else (False, 0, 0)
         if now != before:
-            self._bump()
+            self.bump()
 
-    def _bump(self) -> None:
+    def bump(self) -> None:
+        """Tell browsers that there is something new."""
         self.tick += 1
         self._changed.set()
         self._changed = asyncio.Event()

@@ -10,11 +10,11 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ganger.client.answers import JobDetail
+from ganger.client.answers import JobDetail, Submitted
 from ganger.core.errors import BadInput
-from ganger.web import logs
 from ganger.web.door import PREFIX
 from ganger.web.pages.frame import (
+    back_to,
     choice,
     fill,
     html,
@@ -24,7 +24,8 @@ from ganger.web.pages.frame import (
     pages_of,
     part,
 )
-from ganger.web.timeline import is_over, spans
+from ganger.web.shown import logs
+from ganger.web.shown.timeline import is_over, spans
 
 _BYTES_MAX: Final = 1 << 60
 _DEVICES: Final = re.compile(r"(.+):([0-9,]+|-)")
@@ -101,6 +102,21 @@ async def _body(request: Request, detail: JobDetail) -> str:
         over=is_over(detail),
         prefix=request.scope[PREFIX],
         now=now,
+    )
+
+
+async def again(request: Request) -> Response:
+    """Submit it once more, as it was, and go to the new job."""
+    name = request.path_params["job"]
+    answer: Submitted = await pages_of(request).backend.order(
+        "POST", f"/v1/jobs/{quote(name, safe='')}/again", Submitted
+    )
+    await pages_of(request).live.look()
+    if "hx-request" not in request.headers:
+        return back_to(request, f"/jobs/{answer.job}")
+    return Response(
+        status_code=204,
+        headers={"HX-Redirect": f"{request.scope[PREFIX]}/jobs/{answer.job}"},
     )
 
 
