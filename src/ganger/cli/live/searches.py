@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +18,9 @@ from ganger.client.answers import JobDetail, NodeAnswer, ReportAnswer
 from ganger.client.connection import Client
 from ganger.client.shown import shown
 from ganger.core.errors import BadInput
+
+if TYPE_CHECKING:
+    from ganger.workloads.experiment.reading import Experiment
 
 _AT_ONCE = 100
 """So many jobs are asked for in one request."""
@@ -28,6 +32,18 @@ def search_named(client: Client, search: str) -> JobDetail:
     if detail.kind != "tune":
         raise BadInput(f"job {detail.label} is not a search", mend="see `ganger tune list`")
     return detail
+
+
+def fitted(experiment: Experiment, gpus: int) -> Experiment:
+    """The same on a cluster of so many GPUs: no more trials at once than fit, where nobody said how
+    many."""
+    from dataclasses import replace
+
+    import msgspec
+
+    document = experiment.document
+    fit = max(min(document.parallelism, gpus // document.resources.gpus), 1)
+    return replace(experiment, document=msgspec.structs.replace(document, parallelism=fit))
 
 
 def _trials(client: Client, search: JobDetail) -> list[JobDetail]:

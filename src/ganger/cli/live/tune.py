@@ -13,7 +13,7 @@ import click
 from ganger.cli import completion
 from ganger.cli.lazy import Suggesting
 from ganger.cli.live.jobs import AWAY_SECONDS
-from ganger.cli.live.searches import Pruning, export, prune, report, search_named
+from ganger.cli.live.searches import Pruning, export, fitted, prune, report, search_named
 from ganger.cli.text import clock, moment, print_json, table
 from ganger.client.answers import (
     Changed,
@@ -151,7 +151,7 @@ def run(
     pruning = Pruning(client or Client(), checkpoints, keep, followed=not detach) if keep else None
     experiment = _experiment(words, options)
     if client is not None and options["parallel"] is None and experiment.where == _WORDS:
-        experiment = _fitted(experiment, client.call("GET", "/v1/status", Status).gpus)
+        experiment = fitted(experiment, client.call("GET", "/v1/status", Status).gpus)
     fields = search_of(experiment, experiment.document.recipe)
     if warm_start:
         fields["earlier"] = _earlier(client or Client(), warm_start, fields)
@@ -204,6 +204,7 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     """What the file and the options say. Raises BadInput."""
     import msgspec
 
+    from ganger.workloads.documents import bound_in_words
     from ganger.workloads.experiment.document import FORMAT, Document
     from ganger.workloads.experiment.reading import checked, is_experiment, read_experiment
     from ganger.workloads.experiment.words import amounts_of, space_of
@@ -244,20 +245,9 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     try:  # what options say has the bounds of the file's fields
         document = msgspec.convert(msgspec.to_builtins(document), Document)
     except msgspec.ValidationError as error:
-        raise BadInput(str(error), where=where) from None
+        what, _, at = str(error).partition(" - at ")
+        raise BadInput(bound_in_words(what), where=f"{where}: {at.strip('`')}") from None
     return checked(document, where)
-
-
-def _fitted(experiment: Experiment, gpus: int) -> Experiment:
-    """The same on a cluster of so many GPUs: no more trials at once than fit, where nobody said how
-    many."""
-    from dataclasses import replace
-
-    import msgspec
-
-    document = experiment.document
-    fit = max(min(document.parallelism, gpus // document.resources.gpus), 1)
-    return replace(experiment, document=msgspec.structs.replace(document, parallelism=fit))
 
 
 def _follow_until_over(
@@ -292,7 +282,7 @@ def _follow(client: Client, search: str, pruning: Pruning | None, *, as_json: bo
                 click.echo(f"{moment(time.time())}  best so far: {_spoken(child)}")
                 best = child
             if detail.children != known and detail.children:
-                counts = ", ".join(f"{n} {state.lower()}" for state, n in detail.children.items())
+                counts = _counted(detail.children)
                 click.echo(f"{moment(time.time())}  trials: {counts}")
                 known = detail.children
         if pruning is not None:
@@ -319,10 +309,14 @@ def _spoken(child: ChildAnswer) -> str:
     return f"{value} after step {child.step or 0:g}, job {child.job} ({spoken(child.params)})"
 
 
+def _counted(children: dict[str, int]) -> str:
+    return ", ".join(f"{n} {state.lower().replace('_', ' ')}" for state, n in children.items())
+
+
 def _summary(search: JobDetail) -> str:
     """The state of a search and its best trials."""
     children = search.family.children if search.family is not None else []
-    counts = ", ".join(f"{number} {state.lower()}" for state, number in search.children.items())
+    counts = _counted(search.children)
     lines = [
         f"search {search.job} {shown(search.name)}: {search.state.lower()},"
         f" ran {clock(search.ran)}; trials: {counts or 'none yet'}"
@@ -381,10 +375,11 @@ def list_(as_json: bool) -> None:
         print_json(page.jobs)
         return
     rows = [
-        (str(job.job), job.state, clock(job.ran), str(job.gpus), shown(job.name))
+        (str(job.job), job.state, clock(job.ran), str(job.gpus), job.ended_by or "-",
+         shown(job.name))
         for job in page.jobs
-    ]
-    click.echo(table(("SEARCH", "STATE", "TIME", "GPUS", "NAME"), rows, shrink=(4,)))
+    ]  # fmt: skip
+    click.echo(table(("SEARCH", "STATE", "TIME", "GPUS", "ENDED BY", "NAME"), rows, shrink=(5,)))
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune show 12\n  ganger tune show 12 --json")
