@@ -11,7 +11,8 @@ class JobAnswer(msgspec.Struct, kw_only=True):
     """A job in a list. `job` is its number, `label` what people call it by (`12`, or `12_3` for a
     task); `state` and `code` are Slurm's; `reason` says why it waits or how it ended. It
     uses the part `share` of each of its `gpus`. `parent`: the search or service whose trial or
-    replica it is; `children`: of a search or a service, how many of them are in which state."""
+    replica it is; `children`: of a search or a service, how many of them are in which state;
+    `ended_by`: the limit that ended a search, such as `the deadline`."""
 
     job: int
     label: str
@@ -35,6 +36,7 @@ class JobAnswer(msgspec.Struct, kw_only=True):
     preemptions: int
     parent: int | None = None
     children: dict[str, int] = {}
+    ended_by: str = ""
     exit_code: int | None = None
     expected_start: float | None = None
     expected_start_low: float | None = None

@@ -40,16 +40,6 @@ def search_named(client: Client, search: str) -> JobDetail:
     return detail
 
 
-def _trials(client: Client, search: JobDetail) -> list[JobDetail]:
-    """Its trials, each with all about it."""
-    jobs = [str(child.job) for child in search.family.children] if search.family else []
-    found = list[JobDetail]()
-    for first in range(0, len(jobs), _AT_ONCE):
-        path = f"/v1/jobs/{path_of(jobs[first : first + _AT_ONCE])}"
-        found += client.call("GET", path, list[JobDetail])
-    return found
-
-
 def fitted(experiment: Experiment, gpus: int) -> Experiment:
     """The same on a cluster of so many GPUs: no more trials at once than fit, where nobody said how
     many."""
@@ -60,6 +50,16 @@ def fitted(experiment: Experiment, gpus: int) -> Experiment:
     document = experiment.document
     fit = max(min(document.parallelism, gpus // document.resources.gpus), 1)
     return replace(experiment, document=msgspec.structs.replace(document, parallelism=fit))
+
+
+def _trials(client: Client, search: JobDetail) -> list[JobDetail]:
+    """Its trials, each with all about it."""
+    jobs = [str(child.job) for child in search.family.children] if search.family else []
+    found = list[JobDetail]()
+    for first in range(0, len(jobs), _AT_ONCE):
+        path = f"/v1/jobs/{path_of(jobs[first : first + _AT_ONCE])}"
+        found += client.call("GET", path, list[JobDetail])
+    return found
 
 
 def going_on(client: Client, search: str) -> JobDetail:

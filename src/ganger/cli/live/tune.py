@@ -210,6 +210,7 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     """What the file and the options say. Raises BadInput."""
     import msgspec
 
+    from ganger.workloads.documents import bound_in_words
     from ganger.workloads.experiment.document import FORMAT, Document
     from ganger.workloads.experiment.reading import checked, is_experiment, read_experiment
     from ganger.workloads.experiment.words import amounts_of, space_of
@@ -254,7 +255,8 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     try:  # what options say has the bounds of the file's fields
         document = msgspec.convert(msgspec.to_builtins(document), Document)
     except msgspec.ValidationError as error:
-        raise BadInput(str(error), where=where) from None
+        what, _, at = str(error).partition(" - at ")
+        raise BadInput(bound_in_words(what), where=f"{where}: {at.strip('`')}") from None
     return checked(document, where)
 
 
@@ -298,7 +300,7 @@ def _follow(
                 click.echo(f"{moment(time.time())}  best so far: {_spoken(child)}")
                 best = child
             if detail.children != known and detail.children:
-                counts = ", ".join(f"{n} {state.lower()}" for state, n in detail.children.items())
+                counts = _counted(detail.children)
                 click.echo(f"{moment(time.time())}  trials: {counts}")
                 known = detail.children
         if pruning is not None:
@@ -327,10 +329,14 @@ def _spoken(child: ChildAnswer) -> str:
     return f"{value} after step {child.step or 0:g}, job {child.job} ({spoken(child.params)})"
 
 
+def _counted(children: dict[str, int]) -> str:
+    return ", ".join(f"{n} {state.lower().replace('_', ' ')}" for state, n in children.items())
+
+
 def _summary(search: JobDetail) -> str:
     """The state of a search and its best trials."""
     children = search.family.children if search.family is not None else []
-    counts = ", ".join(f"{number} {state.lower()}" for state, number in search.children.items())
+    counts = _counted(search.children)
     lines = [
         f"search {search.job} {shown(search.name)}: {search.state.lower()},"
         f" ran {clock(search.ran)}; trials: {counts or 'none yet'}"
@@ -385,10 +391,11 @@ def list_(as_json: bool) -> None:
         print_json(page.jobs)
         return
     rows = [
-        (str(job.job), job.state, clock(job.ran), str(job.gpus), shown(job.name))
+        (str(job.job), job.state, clock(job.ran), str(job.gpus), job.ended_by or "-",
+         shown(job.name))
         for job in page.jobs
-    ]
-    click.echo(table(("SEARCH", "STATE", "TIME", "GPUS", "NAME"), rows, shrink=(4,)))
+    ]  # fmt: skip
+    click.echo(table(("SEARCH", "STATE", "TIME", "GPUS", "ENDED BY", "NAME"), rows, shrink=(5,)))
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune show 12\n  ganger tune show 12 --json")
@@ -442,7 +449,7 @@ def follow(search: str, searcher: str, as_json: bool) -> None:
     client = Client()
     job = search_named(client, search).job
     asked = asked_here(job, make_of(searcher), searcher) if searcher else None
-    _follow_until_over(client, job, asked, as_json=as_json)
+    _follow_until_over(client, job, asked=asked, as_json=as_json)
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune pause 12")
