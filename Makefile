@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # The tests start hundreds of processes: no two of them compile the same files.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types floors soak mutants bench peers pages lock clean
+.PHONY: help demo test check lint types floors soak mutants bench peers pages proto lock clean
 
 help: ## What can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -82,6 +82,9 @@ pages: $(VENV)/run ## Make again what is made from the code: docs/recipes, docs/
 	$(BIN)/ganger recipes --pages docs/recipes
 	$(BIN)/python -m ganger.lab.docs.api_page > docs/api.md.new && mv docs/api.md.new docs/api.md
 	$(BIN)/python -m ganger.lab.docs.life_page docs/live.md
+
+proto: $(VENV)/dev ## Make the descriptors of the gRPC protocol again
+	$(BIN)/python -m grpc_tools.protoc -I src/ganger/serving/grpc --descriptor_set_out=src/ganger/serving/grpc/open_inference.binpb open_inference.proto
 
 lock: ## Rewrite the lock files (needs uv)
 	uv pip compile --no-strip-extras --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate \

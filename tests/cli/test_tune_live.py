@@ -16,8 +16,11 @@ from cli.rig import Shell
 from ganger.workloads.curves.reading import read_curves
 
 TRIAL = """
-import sys, time
+import os, pathlib, sys, time
 rate, size = float(sys.argv[1]), int(sys.argv[2])
+saved = pathlib.Path(os.environ["GANGER_CHECKPOINT_DIR"])
+saved.mkdir(parents=True, exist_ok=True)
+(saved / "model").write_text(str(rate))
 for epoch in (1, 2, 3):
     print(f"epoch {epoch}: acc={epoch / 4 - abs(rate - 0.5) - size / 1000}", flush=True)
     time.sleep(.02)
@@ -214,8 +217,16 @@ def test_a_file_says_it_too_and_a_search_can_be_stopped(shell: Shell) -> None:
     shown = json.loads(shell.said("tune", str(file), "--dry-run", "--trials", "2"))
     assert len(shown["configurations"]) == 2
     assert shown["recipe"] == "tune.random(mode=max,gpus=1,epochs=3,trials=2)"
-    done = shell.ganger("tune", str(file), "--name", "again")
-    assert "search" in done.stdout.splitlines()[-1] or "best" in done.stdout
+    keeping = ["--checkpoints", "kept", "--keep", "best=1"]
+    done = shell.ganger("tune", str(file), "--name", "again", *keeping)
+    number = re.match(r"search (\d+)", done.stdout)
+    assert number
+    assert "removed checkpoints of" in done.stderr
+    best = Path(shell.json("tune", "best", number[1])["checkpoint_dir"])
+    assert list(best.parent.iterdir()) == [best]
+    kept = shell.said("tune", "prune", number[1], "kept", "--keep", "best=1")
+    assert re.fullmatch(r"removed checkpoints of 0 trials, 0 bytes; \S+ KiB are left\n", kept)
+    assert "holds something" in shell.ganger("tune", str(file), *keeping, code=2).stderr
     words = ["--space", "x=1..9", "--metric", "m", "--parallel", "1", "--detach", "--json"]
     slow = json.loads(shell.said("tune", *words, "--", "sleep", "60"))
     stopped = shell.ganger("tune", "stop", str(slow["job"]))
@@ -237,6 +248,7 @@ def test_what_is_wrong_is_said_in_a_line(shell: Shell) -> None:
             ["--metric", "m", "--space", "x=1..9", "--recipe", "seer(gpu_hours=0.1)", "--", "true"],
             "not one trial comes as far",
         ),
+        (["--metric", "m", "--space", "x=1..9", "--keep", "best=1", "--", "true"], "which folder"),
         (["shw", "1"], "Did you mean ganger tune show?"),
         (["missing.toml"], "no such file"),
         (["show", str(other)], "is not a search"),

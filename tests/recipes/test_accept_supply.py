@@ -193,7 +193,7 @@ def starved(gpus: int = 2) -> ClusterSpec:
 def told(run: Played) -> list[float]:
     """How many remote workers jobs were given, in turn."""
     return [
-        action.knobs["remote_workers"]
+        float(action.knobs["remote_workers"])
         for _, plan in run.diary.steps
         for action in (plan.actions if plan is not None else ())
         if isinstance(action, Tune)

@@ -97,9 +97,9 @@ def test_the_card_a_stream_that_would_slow_training_by_two_fifths_is_held_back()
     assert free.jobs.rate[0] == pytest.approx(0.6)
     run = play("coda", works, on, profiles=MODELS, until=SECOND)
     assert run.jobs.rate[0] > 0.95
-    assert tuned(run, "stream") == [(0.0, pytest.approx(60.0))]
+    assert tuned(run, "stream") == [pytest.approx((0.0, 60.0))]
     fewer = play("coda(throttle=cores)", works, on, profiles=MODELS, until=SECOND)
-    assert tuned(fewer, "stream") == [(0.0, pytest.approx(3200.0))]
+    assert tuned(fewer, "stream") == [pytest.approx((0.0, 3200.0))]
     assert fewer.jobs.rate[:2].tolist() == pytest.approx([1.0, 0.4])
     done = play("coda", works, on, profiles=MODELS, until=70 * SECOND)
     assert done.phase("net") == "finished"
@@ -111,6 +111,7 @@ def test_only_as_much_is_taken_as_it_needs_and_of_whoever_moves_most() -> None:
     training, others = [HostUser(50.0, 1.0)], [HostUser(10.0, 1.0), HostUser(60.0, 1.0)]
     assert throttled(training, others, 110.0, 0.05) == [1.0, 0.8]
     assert throttled(training, others, 117.0, 0.05) == [1.0, 1.0]
+    assert throttled(training, others, 117.0, 0.0) == [1.0, 0.9]
     assert throttled([], others, 10.0, 0.05) == [1.0, 1.0]
     assert throttled([HostUser(99.0, 1.0)], others, 9.0, 0.05) == [0.1, 0.1]
 

@@ -11,7 +11,8 @@ class JobAnswer(msgspec.Struct, kw_only=True):
     """A job in a list. `job` is its number, `label` what people call it by (`12`, or `12_3` for a
     task); `state` and `code` are Slurm's; `reason` says why it waits or how it ended. It
     uses the part `share` of each of its `gpus`. `parent`: the search or service whose trial or
-    replica it is; `children`: of a search or a service, how many of them are in which state."""
+    replica it is; `children`: of a search or a service, how many of them are in which state;
+    `ended_by`: the limit that ended a search, such as `the deadline`."""
 
     job: int
     label: str
@@ -35,6 +36,7 @@ class JobAnswer(msgspec.Struct, kw_only=True):
     preemptions: int
     parent: int | None = None
     children: dict[str, int] = {}
+    ended_by: str = ""
     exit_code: int | None = None
     expected_start: float | None = None
     expected_start_low: float | None = None
@@ -266,7 +268,8 @@ class Quota(msgspec.Struct, kw_only=True):
     `let_in` GPUs of that are in the queue or in use, and `waiting` jobs wait for it. `quota` and
     `weight` are for recipes that know them. With a shared daemon `members` may submit to it, beside
     the user of its name, each up to a priority (null: up to `max_priority`), and its jobs may weigh
-    `max_weight` at most."""
+    `max_weight` at most. Of its `budget` (USD; null: none) so much is `spent`, also by tenants
+    below it; `beyond` says what follows when that is all."""
 
     tenant: str
     limit: float | None
@@ -277,6 +280,9 @@ class Quota(msgspec.Struct, kw_only=True):
     members: dict[str, int | None]
     max_priority: int
     max_weight: float
+    budget: float | None = None
+    spent: float | None = None
+    beyond: str = "warn"
 
 
 class TokenAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):

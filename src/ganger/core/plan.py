@@ -82,9 +82,9 @@ WITHDRAWN: Final = -1.0
 """As the knob `request`: the job is on its GPUs on no terms any more."""
 
 
-LINK_KNOBS = frozenset(("link_weight", "link_priority", "link_dual"))
+LINK_KNOBS = frozenset(("link_weight", "link_priority", "link_rule"))
 """Knobs of how a job's transfers share links between nodes: by weight, priority (higher first), and
-whether they begin only where AdaDUAL lets them."""
+beside which others they begin (`sim.links.grains.Terms`)."""
 
 
 class Tune(Action, frozen=True, gc=False):

@@ -270,13 +270,22 @@ class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     uplink: float = -1.0
 
 
+BEYOND = ("warn", "ask", "stop")
+"""What follows when a tenant's budget is spent: nothing but that it is told; none of its jobs
+starts until somebody gives more; those that run are stopped, too."""
+
+
 class TenantSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tenant in the tree: `quota` in GPUs (-1: none), `weight` in its parent's fair share."""
+    """A tenant in the tree: `quota` in GPUs (-1: none), `weight` in its parent's fair share.
+    `budget`: USD that what its jobs hold may cost, and that of tenants below it (-1: no limit);
+    `beyond`: one of `BEYOND`."""
 
     name: str
     quota: int = -1
     weight: float = 1.0
     parent: str = ""
+    budget: float = -1.0
+    beyond: str = "warn"
 
 
 class ClusterSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -322,4 +331,26 @@ class ClusterSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     mend="list parents first",
                 )
             seen.add(tenant.name)
+            self._check_budget(tenant, f"{where}: tenants[{i}]")
         return self
+
+    def _check_budget(self, tenant: TenantSpec, where: str) -> None:
+        if tenant.beyond not in BEYOND:
+            mend = f"write one of {', '.join(BEYOND)}"
+            raise BadInput(f"beyond = {tenant.beyond!r}", where=where, mend=mend)
+        if not (tenant.budget == -1.0 or 0.0 <= tenant.budget <= 1e9):
+            mend = "give USD, 0 to 1e9, or leave it out"
+            raise BadInput(f"budget = {tenant.budget:g}", where=where, mend=mend)
+        if tenant.budget < 0.0:
+            return
+        if any(node.offer is not None and node.offer.prices for node in self.nodes):
+            mend = "give nodes one `price` each, or leave budgets out"
+            raise BadInput("a budget beside prices that change", where=where, mend=mend)
+        if not any(gpu.price > 0 for gpu in self.gpu_types) and not any(
+            node.offer is not None and node.offer.price > 0 for node in self.nodes
+        ):
+            raise BadInput(
+                "a budget, and nothing has a price",
+                where=where,
+                mend="give gpu_types or nodes a `price`",
+            )

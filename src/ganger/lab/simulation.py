@@ -29,7 +29,9 @@ from ganger.lab.simulating.policies import (
     known,
     load_policy,
     needs_of,
+    over_budget,
     unused_types,
+    with_budgets,
 )
 from ganger.lab.simulating.progress import Ticker
 from ganger.lab.simulating.recorder import GANTT_JOBS, Recorder
@@ -83,7 +85,7 @@ def run_one(
     kernel = Kernel(
         nodes,
         trace.declared,
-        composed(policy, trace, setup.inner, setup.serving),
+        with_budgets(composed(policy, trace, setup.inner, setup.serving), cluster),
         oracle=make_oracle(trace, physics, setup, truth),
         seed=setup.seed,
         validate=setup.validate,
@@ -111,7 +113,12 @@ def run_one(
         node_gpus=nodes.gpus[: nodes.n].tolist(),
         rows=trace.rows,
         left_out=dict(trace.left_out),
-        notes=[*trace.notes, *unused_types(cluster), *doubts(recipe, trace, setup)],
+        notes=[
+            *trace.notes,
+            *unused_types(cluster),
+            *doubts(recipe, trace, setup),
+            *over_budget(kernel),
+        ],
         services=served.figures(kernel.now) if served is not None else {},
         service_windows=served.windows() if served is not None else {},
         service_watched=served.watched() if served is not None else {},

@@ -18,12 +18,16 @@ from typing import Any, Final, NamedTuple
 from msgspec import Struct
 
 from ganger.core.errors import BadInput
+from ganger.core.serving.verbs import Truth
 from ganger.core.units import NEVER, SECOND
 from ganger.serving.crew import Servable
-from ganger.serving.kept import Case, Kept, Waiting
-from ganger.serving.plane import LivePlane, Ticket
+from ganger.serving.figures import Figures
+from ganger.serving.kept import Case, Kept, Key, Waiting
+from ganger.serving.plane import LivePlane
 from ganger.serving.runtime import Array, Feeds, Signature
 from ganger.serving.tenants import Tenant, Tenants
+from ganger.serving.tickets import UNKNOWN, Ticket
+from ganger.serving.truths import Truths
 
 VERSION: Final = "1"
 LATE: Final = "the deadline has passed"
@@ -50,11 +54,13 @@ class Inference(NamedTuple):
 
 
 class Outcome(Struct, frozen=True):
-    """What became of an inference: `outputs`, or a `refusal`. `note`: how it ran."""
+    """What became of an inference: `outputs`, or a `refusal`. `note`: how it ran; `parameters`: of
+    the answer, where a recipe chose who answers."""
 
     outputs: Sequence[Array] | None = None
     refusal: Refusal | None = None
     note: str = ""
+    parameters: dict[str, str | int] = {}
 
 
 class Asked(Struct, frozen=True):
@@ -89,15 +95,21 @@ class Desk:
         loop: asyncio.AbstractEventLoop,
         tenants: Tenants,
         terms: Terms,
+        figures: Figures,
     ) -> None:
+        self.figures = figures
         self.plane, self.models, self.tenants = plane, models, tenants
         self._loop, self._terms = loop, terms
         self._codes = {each.signature.name: at for at, each in enumerate(models)}
-        self._largest = [
+        world = plane.world
+        largest = [
             max((each.largest for each in known.latencies.values()), default=1)
-            for known in plane.world.models
+            for known in world.models
         ]
+        self._variants = world.variants
+        self._largest = [min(largest[each] for each in some) for some in world.variants if some]
         self._kept = Kept(terms.kept, loop.time)
+        self._truths = Truths(loop.time)
         self.ready = True
 
     # ------------------------------------------------------------------ models
@@ -119,7 +131,25 @@ class Desk:
 
     def is_ready(self, model: int) -> bool:
         """Whether a request would be taken now: a recipe that loads models loads it for one."""
-        return self.ready and bool(self.plane.world.models[model].latencies)
+        known = self.plane.world.models
+        return self.ready and any(known[each].latencies for each in self._variants[model])
+
+    def state(self, model: int) -> dict[str, str]:
+        """A model as an index has it."""
+        state = "READY" if self.is_ready(model) else "UNAVAILABLE"
+        return {"name": self.signature(model).name, "version": VERSION, "state": state,
+                "reason": ""}  # fmt: skip
+
+    def platform(self, model: int) -> str:
+        """What runs a model, or that it is a family."""
+        return "onnxruntime_onnx" if model < len(self.plane.world.models) else "ganger_family"
+
+    def no_loading(self) -> Refusal:
+        """What is answered to clients that want a model loaded or unloaded."""
+        return Refusal(
+            "models are not loaded or unloaded by request: the recipe decides",
+            HTTPStatus.NOT_IMPLEMENTED,
+        )
 
     # ------------------------------------------------------------------ inferences
 
@@ -233,6 +263,8 @@ class Desk:
         outcome = self._outcome(ticket)
         if outcome.outputs is not None:
             case.outcome = outcome
+            if asked.given.id:
+                self._remember((asked.tenant.code, asked.model, asked.given.id), ticket)
         self._end(case, asked)
         clients, case.waiting = case.waiting, []
         for waiting in clients:
@@ -247,12 +279,52 @@ class Desk:
             self.plane.give_up(ticket)
             ticket.over(ticket)
         self._kept.sweep()
+        self._truths.sweep()
+
+    # ------------------------------------------------------------------ what was right
+
+    def _remember(self, key: Key, ticket: Ticket) -> None:
+        """Keep what was answered, until the truth comes."""
+        said = ticket.said
+        if not said and ticket.outputs is not None:
+            said = {ticket.model: self.plane.classes.of(list(ticket.outputs))}
+        by = ticket.by if ticket.by in said else next(iter(said), UNKNOWN)
+        class_ = ticket.class_ if ticket.class_ != UNKNOWN else said.get(by, UNKNOWN)
+        if class_ != UNKNOWN:
+            self._truths.keep(key, said, class_)
+
+    def feedback(self, tenant: Tenant, model: int, id_: str, label: int | str) -> bool:
+        """What was right of a request that was answered under this id: whether the answer was. The
+        recipe learns of it. Raises Refusal where nothing is known of such an answer, BadInput for
+        a label that the model cannot give."""
+        signature = self.signature(model)
+        words = signature.outputs[0].datatype == "BYTES"
+        if isinstance(label, str) != words or label == UNKNOWN:
+            raise BadInput(
+                f"it is {label!r:.100}",
+                where="label",
+                mend=f"give a {'word' if words else 'class'}",
+            )
+        answered = self._truths.take((tenant.code, model, id_))
+        if answered is None:
+            raise Refusal(
+                f"no answer of model {signature.name!r} without a label is known under id"
+                f" {id_[:100]!r}",
+                HTTPStatus.NOT_FOUND,
+            )
+        right = self.plane.classes.label(label)
+        self.figures.labelled(model, answered.said, right, right == answered.class_)
+        self.plane.hear(Truth(model, tenant.code, answered.said, right))
+        return right == answered.class_
+
+    # ------------------------------------------------------------------ outcomes
 
     def _outcome(self, ticket: Ticket) -> Outcome:
         """What a ticket that is over is answered with."""
         name, note = self.signature(ticket.model).name, ""
         if ticket.began >= 0:
-            note = f"model={name!r} batch={ticket.batch} why={ticket.why!r}"
+            by = f" by={self.signature(ticket.by).name!r}" if ticket.by >= 0 else ""
+            note = f"model={name!r}{by} batch={ticket.batch} why={ticket.why!r}"
         if ticket.reason == LATE or (ticket.reason and ticket.ended > ticket.deadline):
             return Outcome(None, _late(), note)
         if ticket.reason:
@@ -260,7 +332,12 @@ class Desk:
         if ticket.failure or ticket.outputs is None:
             why = f"model {name!r} failed: {ticket.failure or 'it gave nothing'}"
             return Outcome(None, Refusal(why, HTTPStatus.INTERNAL_SERVER_ERROR), note)
-        return Outcome(ticket.outputs, None, note)
+        parameters: dict[str, str | int] = {}
+        if ticket.by >= 0:
+            parameters["model"] = self.signature(ticket.by).name
+            if ticket.class_ != UNKNOWN:
+                parameters["class"] = ticket.class_
+        return Outcome(ticket.outputs, None, note, parameters)
 
 
 def _nothing() -> None:

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
-from ganger.serving.plane import Ticket
 from ganger.serving.runtime import Array
+from ganger.serving.tickets import Ticket
 
 Key = tuple[int, int, str]
 """The code of a tenant, the code of a model, the id of a request."""
@@ -92,8 +93,7 @@ class Kept:
         if case.size > part:
             return
         self._remove(shelf, key)
-        outputs = [_own(each) for each in case.outcome.outputs]
-        case.outcome = type(case.outcome)(outputs, None, case.outcome.note)
+        case.outcome = replace(case.outcome, outputs=[_own(each) for each in case.outcome.outputs])
         shelf.answered[key] = case
         shelf.size += case.size
         while shelf.size > part:

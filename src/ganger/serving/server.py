@@ -26,6 +26,7 @@ from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
 from ganger.core.serving.world import World
 from ganger.core.units import NEVER, SECOND
+from ganger.serving.calls import CallIds
 from ganger.serving.crew import Crew, Servable
 from ganger.serving.desk import Desk, Terms
 from ganger.serving.figures import Figures
@@ -33,6 +34,7 @@ from ganger.serving.plane import LivePlane
 from ganger.serving.tenants import Tenants
 
 if TYPE_CHECKING:
+    from ganger.serving.grpc.service import GrpcService
     from ganger.serving.http.connections import Door, Request
     from ganger.serving.http.tls import Certificate, Reception
 
@@ -47,10 +49,15 @@ _LINGER_SECONDS: Final = (0.2, 1.0)
 and while there are connections."""
 
 
+Began = Callable[[str, int, int | None], None]
+"""Hears the host, the port of HTTP, and that of gRPC, if that is spoken."""
+
+
 class Settings(Struct, frozen=True):
-    """How a server runs. Times in microseconds, sizes in bytes; `cores`: of the machine, for lanes;
-    `threads`: of each lane; `keys`: the file of keys, None: nobody needs one; `kept`: of answers
-    for clients that ask again; `graceful_seconds`: for what is under way when it ends."""
+    """How a server runs. Times in microseconds, sizes in bytes; `grpc_port`: where gRPC is spoken,
+    None: nowhere; `cores`: of the machine, for lanes; `threads`: of each lane; `kept`: of answers
+    for clients that ask again; `keys`: the file of keys, None: nobody needs one;
+    `graceful_seconds`: for what is under way when it ends."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -67,6 +74,7 @@ class Settings(Struct, frozen=True):
     keys: Path | None = None
     certificate: Path | None = None
     certificate_key: Path | None = None
+    grpc_port: int | None = None
     graceful_seconds: float = 30.0
 
     def notes(self) -> list[str]:
@@ -138,7 +146,7 @@ def serve(
     router: Router,
     models: Sequence[Servable],
     settings: Settings,
-    began: Callable[[str, int], None] = lambda host, port: None,
+    began: Began = lambda host, port, grpc_port: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; `began` hears where, once it is ready. SIGHUP has the files of
     keys and certificate read again. Raises BadInput."""
@@ -170,7 +178,7 @@ class Server:
         self._figures = Figures([each.signature.name for each in models])
         self._access = AccessLog() if settings.access_log else None
 
-    async def serve(self, sock: socket.socket, began: Callable[[str, int], None]) -> None:
+    async def serve(self, sock: socket.socket, began: Began) -> None:
         """From its begin to its end, in a running event loop."""
         from ganger.serving.http.connections import Door, limits_of
         from ganger.serving.http.endpoints import Endpoints
@@ -181,13 +189,19 @@ class Server:
             loop.call_soon_threadsafe(done, result)
 
         settings, world = self._settings, self._world
-        crew = Crew(self._models, world.lanes, settings.cores, settings.threads, deliver)
+        crew = Crew(
+            self._models[: len(world.models)],
+            world.lanes,
+            settings.cores,
+            settings.threads,
+            deliver,
+        )
         plane = LivePlane(world, self._router, crew, loop, self._figures, settings.limit)
         if not world.stores:
             crew.load_all()
         terms = Terms(settings.slo, settings.longest, settings.kept)
-        desk = Desk(plane, self._models, loop, self.tenants, terms)
-        endpoints = Endpoints(desk, self._figures)
+        desk = Desk(plane, self._models, loop, self.tenants, terms, self._figures)
+        endpoints = Endpoints(desk)
         limits = limits_of(
             connections=settings.connections, body=settings.body, memory=settings.memory,
             each_memory=settings.memory // (2 if self.tenants.keyed else 1),
@@ -200,7 +214,9 @@ class Server:
         loop.add_signal_handler(signal.SIGHUP, self._read_again)
         listener = await self._listen(door, sock)
         door.start()
-        began(*sock.getsockname()[:2])
+        service, grpc_port = await self._speak_grpc(desk, limits.connections)
+        host, port = sock.getsockname()[:2]
+        began(host, port, grpc_port)
         await ends.wait()
         desk.ready = False
         least, longest = (loop.time() + seconds for seconds in _LINGER_SECONDS)
@@ -209,6 +225,8 @@ class Server:
         listener.close()
         door.stop()
         last = loop.time() + settings.graceful_seconds
+        if service is not None:
+            await service.stop(settings.graceful_seconds)
         while (plane.waiting or door.open) and loop.time() < last:
             await asyncio.sleep(0.01)
         sweeping.cancel()
@@ -227,6 +245,17 @@ class Server:
         reception = Reception(door, sock, self._certificate)
         reception.start()
         return reception
+
+    async def _speak_grpc(self, desk: Desk, calls: int) -> tuple[GrpcService | None, int | None]:
+        """The service over gRPC, and its port. Raises BadInput."""
+        settings = self._settings
+        if settings.grpc_port is None:
+            return None, None
+        from ganger.serving.grpc.service import Address, GrpcService
+
+        service = GrpcService(desk, self._answered, CallIds())
+        address = Address(settings.host, settings.grpc_port, settings.body, calls)
+        return service, await service.start(address, self._certificate)
 
     def _answered(self, request: Request | None, status: int, seconds: float) -> None:
         answers = self._figures.answers

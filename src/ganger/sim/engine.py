@@ -9,6 +9,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.books.mig import KNOB, Instances, read
 from ganger.core.errors import BadInput
 from ganger.core.events import (
     Accepted,
@@ -87,6 +88,8 @@ class Simulator:
         self.late: Callable[[int], object] = int
         """Is told the true duration of each job that comes late, in order of rows."""
         self._look(declared)
+        self._instances, self._slices = Instances(), dict[int, object]()
+        """MIG: the slices that exist, and those that jobs of the present plan need."""
         self._kept: dict[tuple[int, int], float] = {}
         self._free_at: dict[int, int] = {}
         self._heap += [(outage.down, _DOWN, outage.node, 0) for outage in outages]
@@ -198,6 +201,9 @@ class Simulator:
         """Set the actions going."""
         if self._speeds is not None:
             self._speeds.look_ahead(plan.actions)
+        if self._costs.slicing:
+            tunes = [action for action in plan.actions if type(action) is Tune]
+            self._slices = {tune.job: tune.knobs.get(KNOB) for tune in tunes}
         for action in plan.actions:
             if type(action) is Start:
                 self._start(action.job, action.attempt, action.placement, action.waits)
@@ -322,6 +328,8 @@ class Simulator:
                 mend="give a table with throughputs of pairs",
             )
         cost = self._start_cost(job, attempt, handed_over=before is not None)
+        if self._slices and self._slice(job):
+            cost += self._costs.slicing
         at = self.now + cost
         if waits and self._free_at:
             at += max(0, *(self._free_at.get(other, 0) - self.now for other in waits))
@@ -343,6 +351,12 @@ class Simulator:
         self._attempts.go(job, at)
         if self._speeds is not None:
             self._speeds.started(job, placement, before or 0.0)
+
+    def _slice(self, job: int) -> bool:
+        """See to it that the slices which the job needs exist; whether some had to be made."""
+        slices = read(self._slices.get(job)).items()
+        made = [self._instances.need(device, at, size) for device, (at, size) in slices]
+        return any(made)
 
     def _start_cost(self, job: int, attempt: int, *, handed_over: bool) -> int:
         if handed_over:

@@ -33,10 +33,10 @@ class Costs:
     `checkpoint_every`: work between automatic checkpoints, 0 for none; a failure falls back to
     the last. `profiling`: what a job's first attempt spends on being measured, without progress
     that counts, before it computes; only under policies that need throughputs. `boot`: from
-    switching a node on until it can be used. `rescale`: the name of the protocol (see
-    `sim.rescale`) by which a running job gets other GPUs; "" for a stop and a start. `by_step`: the
-    transfers of every step are flows on the links between nodes; else jobs move in the mean (see
-    `sim.links`).
+    switching a node on until it can be used. `slicing`: what a start takes more where a slice of a
+    device (MIG) has to be made for it. `rescale`: the name of the protocol (see `sim.rescale`) by
+    which a running job gets other GPUs; "" for a stop and a start. `by_step`: the transfers of
+    every step are flows on the links between nodes; else jobs move in the mean (see `sim.links`).
     """
 
     start: int = 0
@@ -47,6 +47,7 @@ class Costs:
     checkpoint_every: int = 0
     profiling: int = 0
     boot: int = 0
+    slicing: int = 0
     rescale: str = ""
     by_step: bool = False
 
@@ -144,8 +145,9 @@ class Physics:
                 if own:
                     least[at] = min(least[at], own / each)
                 elif all_of_it:
-                    crowded = cpus_each is not None and at == 0
-                    part = cpus_each(slot.node) if crowded else all_of_it / gpus
+                    part = all_of_it / gpus
+                    if cpus_each is not None and at == 0:
+                        part = cpus_each(slot.node)
                     least[at] = min(least[at], part)
         if not stated and not given:
             return 1.0

@@ -45,8 +45,9 @@ class Crossings:
 
     def load(self, rates: Floats) -> Floats:
         """What passes each link."""
-        passes: Floats = np.bincount(self.link, self.part * rates[self.flow], self.links)
-        return passes
+        return np.asarray(
+            np.bincount(self.link, self.part * rates[self.flow], self.links), np.float64
+        )
 
 
 def max_min(

@@ -47,10 +47,12 @@ class Room:
         self.tenants = Tenants(keys)
         self.bench.world.tenants = self.tenants.names
         self.figures = Figures([each.signature.name for each in self.bench.served.models])
+        self.bench.seen.figures = self.figures
         self.desk = Desk(
-            self.bench.plane, self.bench.served.models, loop, self.tenants, terms or Terms()
-        )
-        endpoints = Endpoints(self.desk, self.figures)
+            self.bench.plane, self.bench.served.models, loop, self.tenants, terms or Terms(),
+            self.figures,
+        )  # fmt: skip
+        endpoints = Endpoints(self.desk)
         self.log: list[tuple[int, str]] = []
         self.door = Door(
             endpoints.handle,

@@ -40,6 +40,7 @@ class Server(NamedTuple):
 
     process: subprocess.Popen[str]
     port: int
+    grpc_port: int = 0
 
     @property
     def url(self) -> str:
@@ -121,7 +122,8 @@ def serving(file: Path, *options: str) -> Iterator[Server]:
             place = re.search(r"https?://127\.0\.0\.1:(\d+)", line)
             errors.seek(0)
             assert place is not None, line + errors.read()
-            yield Server(process, int(place[1]))
+            grpc = re.search(r"gRPC at 127\.0\.0\.1:(\d+)", line)
+            yield Server(process, int(place[1]), int(grpc[1]) if grpc else 0)
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.sim.links.worlds import LINK, Random, ends, ran, spec_of
-from tests.worlds import job
 
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan, Start, Tune
@@ -23,6 +21,8 @@ from ganger.recipes import registry
 from ganger.sim.engine import Simulator
 from ganger.sim.links.fluid import Mover, step_times
 from ganger.sim.physics import Physics
+from sim.links.worlds import LINK, Random, ends, ran, spec_of
+from worlds import job
 
 
 def pair(lag: float = 0.0) -> list[Any]:
@@ -115,8 +115,8 @@ def test_contention_takes_some_of_the_link() -> None:
 
 def test_a_run_taken_over_in_its_middle_goes_on_alike() -> None:
     """A copy of the kernel in a simulator that adopts it ends as the first one does."""
-    from tests.sim.links.worlds import ONE_GB
-    from tests.worlds import trace_of
+    from sim.links.worlds import ONE_GB
+    from worlds import trace_of
 
     trace = trace_of(pair())
     nodes = Nodes(spec_of(LINK))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from tests.worlds import Work, trace_of
 
 from ganger.core.books.links import Transfer
 from ganger.core.kernel import Kernel
@@ -19,6 +18,8 @@ from ganger.sim.engine import Simulator
 from ganger.sim.links.fluid import Mover, step_times
 from ganger.sim.links.grains import EQUAL, StepGrain
 from ganger.sim.physics import Costs, Physics
+from ganger.solve.max_min import Floats
+from worlds import Work, trace_of
 
 ONE_GB = Steps(1.0, 1 / 1.6, (1e9, 1e9, 1.0, 1.0))
 """A second of computing; on five nodes 1 GB passes each link, at 1 GB/s at most."""
@@ -73,12 +74,12 @@ class Random:
         size = most * compute * float(random.uniform(0.1, 1))
         return Transfer(compute + size / most, compute, size, most, (path,), path)
 
-    def fluid(self) -> np.ndarray:  # type: ignore[type-arg]
+    def fluid(self) -> Floats:
         """Seconds of a step of each job by the mean grain."""
         movers = [Mover(transfer) for transfer in self.transfers]
         return step_times(movers, np.array(self.links.capacity))
 
-    def by_step(self, seconds: float) -> np.ndarray:  # type: ignore[type-arg]
+    def by_step(self, seconds: float) -> Floats:
         """The same by single steps, their mean from a tenth of so many seconds on."""
         grain, clock = StepGrain(self.links), _Clock()
         for job, transfer in enumerate(self.transfers):
@@ -90,7 +91,7 @@ class Random:
 class _Clock:
     """Drives a StepGrain alone."""
 
-    def run(self, grain: StepGrain, jobs: int, until: int) -> np.ndarray:  # type: ignore[type-arg]
+    def run(self, grain: StepGrain, jobs: int, until: int) -> Floats:
         """Mean seconds of a step of each job."""
         from heapq import heappop, heappush
 

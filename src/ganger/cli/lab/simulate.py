@@ -184,6 +184,13 @@ Examples:
     help="Time between switching a node on and its first use (helios-ces).",
 )
 @click.option(
+    "--slicing-cost",
+    "slicing",
+    default="0s",
+    show_default=True,
+    help="Time that a start takes more where a MIG slice has to be made (space-sharing).",
+)
+@click.option(
     "--profiling-cost",
     "profiling",
     default="0s",
@@ -310,6 +317,7 @@ def simulate_jobs(trace: Path, cluster: str | None, recipe: str, options: dict[s
         restore=parse_duration(options["restore"], where="--restore-cost"),
         boot=parse_duration(options["boot"], where="--boot-cost"),
         profiling=parse_duration(options["profiling"], where="--profiling-cost"),
+        slicing=parse_duration(options["slicing"], where="--slicing-cost"),
         rescale=_protocol(options["rescale"]),
         checkpoint_every=parse_duration(options["every"], where="--checkpoint-every"),
         by_step=options["by_step"],

@@ -1,4 +1,5 @@
-"""Searches by their numbers, and what `ganger tune` writes of them: `export` and `report`."""
+"""Searches by their numbers, what `ganger tune` writes of them (`export`, `report`), and what it
+removes of them (`prune`)."""
 
 from __future__ import annotations
 
@@ -49,6 +50,16 @@ def fitted(experiment: Experiment, gpus: int) -> Experiment:
     document = experiment.document
     fit = max(min(document.parallelism, gpus // document.resources.gpus), 1)
     return replace(experiment, document=msgspec.structs.replace(document, parallelism=fit))
+
+
+def _trials(client: Client, search: JobDetail) -> list[JobDetail]:
+    """Its trials, each with all about it."""
+    jobs = [str(child.job) for child in search.family.children] if search.family else []
+    found = list[JobDetail]()
+    for first in range(0, len(jobs), _AT_ONCE):
+        path = f"/v1/jobs/{path_of(jobs[first : first + _AT_ONCE])}"
+        found += client.call("GET", path, list[JobDetail])
+    return found
 
 
 def going_on(client: Client, search: str) -> JobDetail:
@@ -227,13 +238,9 @@ def report(searches: tuple[str, ...], file: Path) -> None:
     runs = []
     for search in dict.fromkeys(searches):
         detail = search_named(client, search)
-        trials = [child.job for child in detail.family.children] if detail.family else []
-        if not trials:
+        if detail.family is None:
             raise BadInput(f"search {detail.label} has no trial yet")
-        found = list[JobDetail]()
-        for first in range(0, len(trials), _AT_ONCE):
-            path = f"/v1/jobs/{path_of(list(map(str, trials[first : first + _AT_ONCE])))}"
-            found += client.call("GET", path, list[JobDetail])
+        found = _trials(client, detail)
         runs.append(run_of(detail, found, list(_reports(client, detail)), gpus, time.time()))
     command = shlex.join(["ganger", *sys.argv[1:]])
     title = "Searches" if len(runs) > 1 else f"Search: {runs[0].experiment}"
@@ -243,3 +250,65 @@ def report(searches: tuple[str, ...], file: Path) -> None:
     except OSError as error:
         raise BadInput(f"cannot write it: {error.strerror}", where=str(file)) from None
     click.echo(f"the report is {shown(str(file))}")
+
+
+class Pruning:
+    """Removes what is not to be kept, whenever trials of a search have ended."""
+
+    def __init__(self, client: Client, folder: str, keep: str, *, followed: bool) -> None:
+        """Raises BadInput for what cannot be."""
+        from ganger.lab.tuning.checkpoints import keep_of, refuse_used
+
+        self._client, self._keep = client, keep_of(keep)
+        if not followed:
+            raise BadInput(
+                "nobody follows the search", where="--keep",
+                mend="leave --detach out, or use `ganger tune prune` later",
+            )  # fmt: skip
+        if not folder:
+            raise BadInput(
+                "of checkpoints in which folder?",
+                where="--keep",
+                mend="add --checkpoints FOLDER, which this machine sees, too",
+            )
+        self._folder = Path(folder).absolute()
+        refuse_used(self._folder)
+        self._over = 0
+
+    def look(self, search: JobDetail) -> None:
+        """Remove it, if trials have ended since the last look, and say so."""
+        from ganger.lab.tuning.checkpoints import OVER, thin
+
+        over = sum(many for state, many in search.children.items() if state in OVER)
+        if over == self._over or not self._folder.is_dir():
+            return
+        self._over = over
+        try:
+            removed = thin(search, _trials(self._client, search), self._folder, self._keep)
+        except BadInput as error:
+            click.echo(f"ganger: no checkpoints are removed: {error}", err=True)
+            return
+        if removed.jobs:
+            click.echo(str(removed), err=True)
+
+
+@click.command(
+    epilog="\b\nExamples:\n  ganger tune prune 12 /scratch/lr --keep best=1,last=2 --dry-run"
+    "\n  ganger tune prune 12 /scratch/lr --keep disk=20GiB"
+)
+@click.argument("search", metavar="SEARCH", shell_complete=completion.jobs)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--keep", required=True, metavar="best=N,last=N,disk=SIZE",
+    help="The best, the last that ended, and the most that all may take.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+def prune(search: str, folder: Path, keep: str, dry_run: bool) -> None:
+    """Remove checkpoints of trials that are over from FOLDER, in which the search saves
+    (`--checkpoints` of `ganger tune run`). What a trial saved that goes on, or may be started
+    again, and what the best one saved, is kept; and all while trials may begin as copies of
+    others."""
+    from ganger.lab.tuning.checkpoints import keep_of, thin
+
+    wanted, client = keep_of(keep), Client()
+    detail = search_named(client, search)
+    removed = thin(detail, _trials(client, detail), folder, wanted, act=not dry_run)
+    click.echo(f"{'would have ' * dry_run}{removed}")

@@ -15,6 +15,7 @@ from ganger.cli.lazy import Suggesting
 from ganger.cli.live.jobs import AWAY_SECONDS
 from ganger.cli.live.searches import (
     OVER,
+    Pruning,
     asked_here,
     earlier,
     export,
@@ -24,6 +25,7 @@ from ganger.cli.live.searches import (
     no_best,
     print_front,
     propose,
+    prune,
     report,
     search_named,
 )
@@ -136,6 +138,8 @@ def tune() -> None:
 @click.option("--env", "-E", multiple=True, metavar="NAME[=VALUE]", help="Set a variable.")
 @click.option("--checkpoints", default="", metavar="FOLDER",
     help="Trials save in folders in it. Default: in each machine's own.")  # fmt: skip
+@click.option("--keep", default="", metavar="best=N,last=N,disk=SIZE",
+    help="While it is followed, remove checkpoints of trials that are over but these.")  # fmt: skip
 @click.option("--detach", "-d", is_flag=True, help="Return once the search is submitted.")
 @click.option("--dry-run", is_flag=True, help="Print the request, submit nothing.")
 @_json
@@ -146,6 +150,7 @@ def run(
     warm_start: tuple[str, ...],
     retries: int,
     checkpoints: str,
+    keep: str,
     detach: bool,
     dry_run: bool,
     as_json: bool,
@@ -165,6 +170,7 @@ def run(
     from ganger.lab.tuning.own_searcher import is_own, make_of
 
     client = None if dry_run else Client()
+    pruning = Pruning(client or Client(), checkpoints, keep, followed=not detach) if keep else None
     experiment = _experiment(words, options)
     if client is not None and options["parallel"] is None and experiment.where == _WORDS:
         experiment = fitted(experiment, client.call("GET", "/v1/status", Status).gpus)
@@ -197,13 +203,14 @@ def run(
         click.echo(f"search {answer.job}: {many} of {request.recipe}{by}")
     if not detach:
         asked = asked_here(answer.job, make, own) if make is not None else None
-        _follow_until_over(client, answer.job, asked, as_json=as_json)
+        _follow_until_over(client, answer.job, pruning, asked, as_json=as_json)
 
 
 def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     """What the file and the options say. Raises BadInput."""
     import msgspec
 
+    from ganger.workloads.documents import bound_in_words
     from ganger.workloads.experiment.document import FORMAT, Document
     from ganger.workloads.experiment.reading import checked, is_experiment, read_experiment
     from ganger.workloads.experiment.words import amounts_of, space_of
@@ -248,16 +255,22 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     try:  # what options say has the bounds of the file's fields
         document = msgspec.convert(msgspec.to_builtins(document), Document)
     except msgspec.ValidationError as error:
-        raise BadInput(str(error), where=where) from None
+        what, _, at = str(error).partition(" - at ")
+        raise BadInput(bound_in_words(what), where=f"{where}: {at.strip('`')}") from None
     return checked(document, where)
 
 
 def _follow_until_over(
-    client: Client, search: int, asked: Asked | None = None, *, as_json: bool
+    client: Client,
+    search: int,
+    pruning: Pruning | None = None,
+    asked: Asked | None = None,
+    *,
+    as_json: bool,
 ) -> NoReturn:
     """Exit as the search does; Ctrl-C ends following only."""
     try:
-        code = _follow(client, str(search), asked, as_json=as_json)
+        code = _follow(client, str(search), pruning, asked, as_json=as_json)
     except KeyboardInterrupt:
         message = f"search {search} goes on; ganger tune follow {search}, or stop {search}"
         click.echo(f"\nganger: {message}", err=True)
@@ -265,7 +278,9 @@ def _follow_until_over(
     raise SystemExit(code)
 
 
-def _follow(client: Client, search: str, asked: Asked | None, *, as_json: bool) -> int:
+def _follow(
+    client: Client, search: str, pruning: Pruning | None, asked: Asked | None, *, as_json: bool
+) -> int:
     """Say what happens until the search is over; the exit code. What a searcher `asked` here
     raises ends the search."""
     best, known, away_since = None, dict[str, int](), inf
@@ -285,9 +300,11 @@ def _follow(client: Client, search: str, asked: Asked | None, *, as_json: bool) 
                 click.echo(f"{moment(time.time())}  best so far: {_spoken(child)}")
                 best = child
             if detail.children != known and detail.children:
-                counts = ", ".join(f"{n} {state.lower()}" for state, n in detail.children.items())
+                counts = _counted(detail.children)
                 click.echo(f"{moment(time.time())}  trials: {counts}")
                 known = detail.children
+        if pruning is not None:
+            pruning.look(detail)
         if detail.state in OVER:
             break
         if asked is not None:
@@ -312,10 +329,14 @@ def _spoken(child: ChildAnswer) -> str:
     return f"{value} after step {child.step or 0:g}, job {child.job} ({spoken(child.params)})"
 
 
+def _counted(children: dict[str, int]) -> str:
+    return ", ".join(f"{n} {state.lower().replace('_', ' ')}" for state, n in children.items())
+
+
 def _summary(search: JobDetail) -> str:
     """The state of a search and its best trials."""
     children = search.family.children if search.family is not None else []
-    counts = ", ".join(f"{number} {state.lower()}" for state, number in search.children.items())
+    counts = _counted(search.children)
     lines = [
         f"search {search.job} {shown(search.name)}: {search.state.lower()},"
         f" ran {clock(search.ran)}; trials: {counts or 'none yet'}"
@@ -355,6 +376,7 @@ def _summary(search: JobDetail) -> str:
 
 tune.add_command(export)
 tune.add_command(report)
+tune.add_command(prune)
 
 
 @tune.command("list", epilog="\b\nExamples:\n  ganger tune list\n  ganger tune list --json")
@@ -369,10 +391,11 @@ def list_(as_json: bool) -> None:
         print_json(page.jobs)
         return
     rows = [
-        (str(job.job), job.state, clock(job.ran), str(job.gpus), shown(job.name))
+        (str(job.job), job.state, clock(job.ran), str(job.gpus), job.ended_by or "-",
+         shown(job.name))
         for job in page.jobs
-    ]
-    click.echo(table(("SEARCH", "STATE", "TIME", "GPUS", "NAME"), rows, shrink=(4,)))
+    ]  # fmt: skip
+    click.echo(table(("SEARCH", "STATE", "TIME", "GPUS", "ENDED BY", "NAME"), rows, shrink=(5,)))
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune show 12\n  ganger tune show 12 --json")
@@ -426,7 +449,7 @@ def follow(search: str, searcher: str, as_json: bool) -> None:
     client = Client()
     job = search_named(client, search).job
     asked = asked_here(job, make_of(searcher), searcher) if searcher else None
-    _follow_until_over(client, job, asked, as_json=as_json)
+    _follow_until_over(client, job, asked=asked, as_json=as_json)
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune pause 12")

@@ -160,6 +160,8 @@ class Transitions(State):
             self._forget_family(job)
         elif self.settings.knobs:
             self.settings.forget(job)
+        if self.facts.trials and self._within[job] < 0:
+            self.facts.trials.pop(job, None)
         if not self._followers:
             return changes
         for follower in self._followers.pop(job, ()):

@@ -129,7 +129,7 @@ def _trial(
         number=number,
         configuration=f"job {job.job}",
         point=words,
-        state="diverged" if broke else (child.state if child is not None else job.state).lower(),
+        state="diverged" if broke else _state(job, child),
         started_seconds=started if mine else math.nan,
         ended_seconds=max((part.end_seconds for part in mine), default=math.nan),
         epochs=max(curve.epochs, default=0.0),
@@ -141,6 +141,10 @@ def _trial(
             for part in mine
         ),
     )
+
+
+def _state(job: JobDetail, child: ChildAnswer | None) -> str:
+    return (child.state if child is not None else job.state).lower().replace("_", " ")
 
 
 def _best_by_time(heard: Iterable[tuple[float, float]], mode: Mode) -> list[tuple[float, float]]:
@@ -165,7 +169,9 @@ def _figures(
     return {
         "trials": len(trials),
         "trials_complete": sum(trial.state == "completed" for trial in trials),
-        "trials_stopped": sum(trial.state in ("stopped", "cancelled") for trial in trials),
+        "trials_stopped": sum(
+            trial.state in ("stopped", "cancelled", "set aside") for trial in trials
+        ),
         "trials_diverged": sum(trial.state == "diverged" for trial in trials),
         "reports": sum(len(curve.values) for curve in curves),
         "epochs": sum(trial.epochs for trial in trials),

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -73,13 +73,17 @@ STEPS_APART_SECONDS: Final = 0.1
 class QuotaChange(msgspec.Struct, forbid_unknown_fields=True):
     """What a tenant may have from now on; what is left out stays, null takes it away. `limit`: GPUs
     that its jobs may hold under any recipe; `quota` (GPUs) and `weight` are for recipes that know
-    them. `members` may submit to it from now on, each with a priority of at most so much (null: of
+    them. `budget`: USD that what its jobs hold may cost in all, and `beyond`, what follows then:
+    `warn`, `ask` (its jobs wait until somebody gives more) or `stop` (those that run are stopped,
+    too). `members` may submit to it from now on, each with a priority of at most so much (null: of
     `max_priority`), and those of `without` no longer; `max_priority` and `max_weight` are the most
     that its jobs may state."""
 
     limit: Annotated[float, msgspec.Meta(ge=0.0, le=1e9)] | msgspec.UnsetType | None = msgspec.UNSET
     quota: Annotated[int, msgspec.Meta(ge=0, le=10**9)] | msgspec.UnsetType | None = msgspec.UNSET
     weight: float | msgspec.UnsetType | None = msgspec.UNSET
+    budget: float | msgspec.UnsetType | None = msgspec.UNSET
+    beyond: Literal["warn", "ask", "stop"] | msgspec.UnsetType | None = msgspec.UNSET
     members: dict[str, int | None] = {}
     without: list[str] = []
     max_priority: int | msgspec.UnsetType | None = msgspec.UNSET
@@ -267,16 +271,19 @@ async def set_quota(request: Request) -> list[Quota]:
         ("limit", limit, 0),
         ("quota", quota, 0),
         ("weight", weight, 1e-9),
+        ("budget", found.budget, 0),
         ("max_weight", found.max_weight, 1e-9),
     ):
         if isinstance(value, int | float) and not least <= value <= 1e9:
             raise BadInput(f"{value} is not in {least} .. 1e9", where=name)
     if found == QuotaChange():
-        raise BadInput("nothing to change", where="body", mend="give limit, quota or weight")
+        mend = "give limit, quota, weight or budget"
+        raise BadInput("nothing to change", where="body", mend=mend)
     async with world.changing:
         rights = world.rights.changed(tenant, found.rights_after(world.rights.of(tenant)))
         await _keep_rights(world, rights)
-    if limit is quota is weight is msgspec.UNSET:
+    budget, beyond = found.budget, found.beyond
+    if limit is quota is weight is budget is beyond is msgspec.UNSET:
         return _quotas(world)
     await asked(
         world,
@@ -285,6 +292,8 @@ async def set_quota(request: Request) -> list[Quota]:
             round(limit * WHOLE) if isinstance(limit, int | float) else None,
             None if quota is msgspec.UNSET else -1 if quota is None else quota,
             None if weight is msgspec.UNSET else 1.0 if weight is None else weight,
+            budget=None if budget is msgspec.UNSET else -1.0 if budget is None else budget,
+            beyond=None if beyond is msgspec.UNSET else beyond or "warn",
             set_limit=limit is not msgspec.UNSET,
         ),
     )

@@ -52,6 +52,7 @@ from ganger.service.http.request_helpers import (
     world_of,
 )
 from ganger.service.jobs.again import again
+from ganger.service.jobs.families import tried_again
 from ganger.service.jobs.job_facts import Prepared, Proposals
 from ganger.service.jobs.submission import Who, moment, prepare, refuse_too_many, size_of, span
 from ganger.service.reports import families, rows, tail
@@ -183,9 +184,12 @@ def _prepared(world: AppContext, who: Who, wanted: list[JobRequest]) -> list[Pre
 
 def _notes(wanted: list[JobRequest], world: AppContext) -> list[str]:
     """What their submitter should know of requests that were accepted."""
+    notes = [note for one in wanted if (note := tried_again(one))]
     if any(one.mail_to for one in wanted) and not world.notifier.takes_mail():
-        return ["no mail is sent: notify.toml has no [smtp] table (see `ganger daemon notify`)"]
-    return []
+        notes.append(
+            "no mail is sent: notify.toml has no [smtp] table (see `ganger daemon notify`)"
+        )
+    return notes
 
 
 async def list_jobs(request: Request) -> JobPage:

@@ -186,6 +186,20 @@ def others_of(request: JobRequest) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*request.metrics, *(each.metric for each in constraints)]))
 
 
+def tried_again(request: JobRequest) -> str:
+    """What a submitter should know where a recipe starts more trials than there are configurations:
+    each is then tried again; "" where that is not so."""
+    if request.kind != "tune" or not request.recipe or request.searcher:
+        return ""
+    policy = own_recipe(request.recipe)
+    trials = int(getattr(getattr(policy, "inner", policy), "trials", 0))
+    many = len(request.configurations) or math.prod(map(len, request.params.values()))
+    if not 0 < many < trials:
+        return ""
+    each = "the only configuration is" if many == 1 else f"the {many} configurations are"
+    return f"{each} tried again and again: the recipe starts {trials} trials"
+
+
 def refuse_unpriced(spec: JobSpec, nodes: Nodes) -> None:
     """Raise BadInput for a search with a budget of money that might hold GPUs without a price:
     they would cost it nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -22,7 +22,7 @@ from ganger.client.states import state_of
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import HOLDS_DEVICES, Phase
 from ganger.core.tuning.goals import Constraint, feasible, front
-from ganger.core.units import HOUR, SECOND
+from ganger.core.units import HOUR, NEVER, SECOND
 from ganger.mechanisms.tuning.limits import Limited, reached
 from ganger.mechanisms.tuning.trials import Mode
 from ganger.service.daemon import Daemon
@@ -44,6 +44,20 @@ def counts(daemon: Daemon, row: int) -> dict[str, int]:
     return dict(sorted(Counter(states).items()))
 
 
+def _state(daemon: Daemon, child: int) -> str:
+    """The state of a child in words; of a trial that its recipe had set aside when the search
+    ended, SET_ASIDE. It ends as others that ran, but later than its last attempt."""
+    jobs = daemon.kernel.jobs
+    word = state_of(Phase(jobs.phase[child]), daemon.ends.get(child, ""))[0]
+    parent = int(jobs.parent[child])
+    ended = jobs.phase[parent] == Phase.FINISHED and jobs.kind[parent] == Kind.TUNE
+    if word == "COMPLETED" and ended and jobs.finished[child] <= jobs.finished[parent]:
+        last = daemon.reader.attempts(child)[-1:]
+        if last and last[0].ended < int(jobs.finished[child]):
+            return "SET_ASIDE"
+    return word
+
+
 def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
     """The children of a search or a service; None of a job that has none."""
     jobs = daemon.kernel.jobs
@@ -59,7 +73,7 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
             job=child + 1,
             name=daemon.names[child],
             gpus=int(jobs.size[child]),
-            state=state_of(Phase(jobs.phase[child]), daemon.ends.get(child, ""))[0],
+            state=_state(daemon, child),
             params=facts.params,
             step=reports.get(child, (None, None))[0],
             value=reports.get(child, (None, None))[1],
@@ -81,7 +95,7 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
         metric=daemon.reader.facts(row).launch.metric,
         more_is_better=better(daemon, row) is max,
         recipe=policy_over(daemon, row).name if jobs.kind[row] == Kind.TUNE else "",
-        ended_by=_ended_by(daemon, row, reports, kept),
+        ended_by=ended_by(daemon, row),
         metrics=metrics,
         constraints=[str(each) for each in constraints],
         pareto=_front(daemon, row, told, metrics, others),
@@ -165,17 +179,32 @@ def reports(daemon: Daemon, row: int, after: int, limit: int) -> list[ReportAnsw
     return answers
 
 
-def _ended_by(
-    daemon: Daemon, row: int, last: dict[int, tuple[float, float | None]], kept: dict[int, bool]
-) -> str:
-    """Which limit a search came to that has ended, in words; "" for none, and of one that runs."""
-    jobs, policy = daemon.kernel.jobs, policy_over(daemon, row)
-    if not isinstance(policy, Limited) or jobs.phase[row] != Phase.FINISHED:
+def _kept(
+    daemon: Daemon, last: Iterable[int], constraints: tuple[Constraint, ...]
+) -> dict[int, bool]:
+    """By trial that reported, whether it keeps the constraints."""
+    rows = list(last)
+    others = last_metrics(daemon.reader, rows) if constraints else {}
+    return {child: feasible(constraints, others.get(child)) for child in rows}
+
+
+def ended_by(daemon: Daemon, row: int) -> str:
+    """Which limit a search came to that has ended, in words; "" for none, of one that runs, and of
+    another job."""
+    jobs = daemon.kernel.jobs
+    if jobs.kind[row] != Kind.TUNE or jobs.parent[row] >= 0 or jobs.phase[row] != Phase.FINISHED:
         return ""
+    policy = policy_over(daemon, row)
+    if not isinstance(policy, Limited):
+        return ""
+    mode, limits = getattr(policy.inner, "mode", Mode.MIN), policy.limits
+    last = dict[int, tuple[float, float | None]]()
+    if limits.epochs < NEVER or limits.target is not None:
+        last = last_reports(daemon.reader, children_of(jobs, row))
+    kept = _kept(daemon, last, limits.constraints)
     seconds = int(jobs.finished[row] - jobs.submitted[row]) / SECOND
     prices = [kind.price for kind in daemon.kernel.nodes.type_specs]
     hours = int(jobs.held[row]) / HOUR
-    mode, limits = getattr(policy.inner, "mode", Mode.MIN), policy.limits
     return reached(
         limits,
         seconds,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from ganger.engines.machines import Box
 from ganger.lab.ahead import explaining
 from ganger.lab.ahead.explaining import Measured, Scene
 from ganger.lab.ahead.whatif import Outlook
+from ganger.mechanisms.common.budgets import budgets_spent
 from ganger.service.daemon import Daemon
 from ganger.service.durable.recovery import guard_of
 from ganger.service.jobs.launches import pattern
@@ -196,6 +198,7 @@ def _common(daemon: Daemon, row: int) -> dict[str, Any]:
         "preemptions": int(jobs.preemptions[row]),
         "parent": int(jobs.parent[row]) + 1 or None,
         "children": families.counts(daemon, row),
+        "ended_by": families.ended_by(daemon, row),
     }
 
 
@@ -248,10 +251,13 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
     seen = measured(daemon, row) if phase == Phase.RUNNING else Measured()
     done = phase == Phase.FINISHED and attempts and attempts[-1].outcome == "Preempted"
     retired = attempts[-1] if done else None  # it was stopped since it was wanted no more
+    common, found = _common(daemon, row), families.family(daemon, row)
+    if found is not None and len(found.children) == sum(common["children"].values()):
+        common["children"] = dict(sorted(Counter(each.state for each in found.children).items()))
     busy, cores = in_use(daemon, row) if phase == Phase.RUNNING else (None, None)
     hours, cost = cost_of(daemon, row, attempts)
     return JobDetail(
-        **_common(daemon, row),
+        **common,
         gpu_busy=busy,
         cores=cores,
         gpu_hours=hours,
@@ -279,7 +285,7 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         rate=seen.rate,
         speed=seen.speed,
         params=facts.params,
-        family=families.family(daemon, row),
+        family=found,
         attempts=[
             AttemptAnswer(
                 attempt=one.attempt,
@@ -403,6 +409,7 @@ def quotas(daemon: Daemon, rights: Rights) -> list[Quota]:
     ceilings = daemon.gates.ceilings
     limits = {name: most for (kind, name), most in ceilings.most.items() if kind == "tenant"}
     specs = {spec.name: spec for spec in daemon.header.cluster.tenants}
+    spent = budgets_spent(daemon.kernel.view, daemon.kernel.memory, daemon.now())
     return [
         Quota(
             tenant=name,
@@ -414,6 +421,9 @@ def quotas(daemon: Daemon, rights: Rights) -> list[Quota]:
             members=rights.of(name).members,
             max_priority=rights.of(name).max_priority,
             max_weight=rights.of(name).max_weight,
+            budget=specs[name].budget if name in spent else None,
+            spent=spent.get(name),
+            beyond=specs[name].beyond if name in specs else "warn",
         )
         for name in sorted({*limits, *specs, *rights.tenants})
     ]

@@ -18,23 +18,31 @@ from ganger import __version__
 from ganger.core.errors import BadInput
 from ganger.serving.calls import CallIds, trace_of
 from ganger.serving.desk import VERSION, Asked, Desk, Outcome, Refusal
-from ganger.serving.figures import CONTENT_TYPE, Figures, exposition
+from ganger.serving.figures import CONTENT_TYPE, exposition
 from ganger.serving.http.connections import Connection, Request, error
 from ganger.serving.http.tensors import decode, encode
 
 _TEXT: Final = "text/plain; charset=utf-8"
-_EXTENSIONS: Final = ["binary_tensor_data", "model_repository(index)", "statistics"]
+_EXTENSIONS: Final = ["binary_tensor_data", "feedback", "model_repository(index)", "statistics"]
 _OPEN: Final = ("/v2/health/live", "/v2/health/ready")
 """What is answered without a key: balancers have none."""
 Reply = tuple[int, list[bytes], Sequence[tuple[str, str]]]
 NO_HEADERS: Final[tuple[tuple[str, str], ...]] = ()
 
 
+class _Feedback(msgspec.Struct):
+    id: str
+    label: int | str
+
+
+_FEEDBACK: Final = msgspec.json.Decoder(_Feedback)
+
+
 class Endpoints:
     """Answers requests over HTTP."""
 
-    def __init__(self, desk: Desk, figures: Figures) -> None:
-        self._desk, self._figures, self._ids = desk, figures, CallIds()
+    def __init__(self, desk: Desk) -> None:
+        self._desk, self._figures, self._ids = desk, desk.figures, CallIds()
 
     def admit(self, path: str, headers: Mapping[bytes, bytes]) -> int | None:
         """The code of the tenant of a request of which the head is there; None where it needs a key
@@ -78,12 +86,12 @@ class Endpoints:
         match parts:
             case ["v2", "repository", "index"]:
                 _allow(request, "POST", "GET")
-                return _json([self._state(at) for at in range(len(self._desk.models))])
+                return _json([self._desk.state(at) for at in range(len(self._desk.models))])
             case ["v2", "repository", "models", _, "load" | "unload"]:
-                raise Refusal(
-                    "models are not loaded or unloaded by request: the recipe decides",
-                    HTTPStatus.NOT_IMPLEMENTED,
-                )
+                raise self._desk.no_loading()
+            case ["v2", "models", *name, "feedback"] if name:
+                _allow(request, "POST")
+                return self._feedback(request, self._model(name))
         _allow(request, "GET", "HEAD")
         match parts:
             case ["v2", "health", "live"]:
@@ -116,17 +124,12 @@ class Endpoints:
             version = ["/".join(version)]
         return self._desk.code(name, version[-1] if version else "")
 
-    def _state(self, model: int) -> dict[str, str]:
-        state = "READY" if self._desk.is_ready(model) else "UNAVAILABLE"
-        name = self._desk.signature(model).name
-        return {"name": name, "version": VERSION, "state": state, "reason": ""}
-
     def _described(self, model: int) -> dict[str, Any]:
         signature = self._desk.signature(model)
         return {
             "name": signature.name,
             "versions": [VERSION],
-            "platform": "onnxruntime_onnx",
+            "platform": self._desk.platform(model),
             **{
                 kind: [
                     {"name": each.name, "datatype": each.datatype, "shape": each.shape}
@@ -135,6 +138,19 @@ class Endpoints:
                 for kind, group in (("inputs", signature.inputs), ("outputs", signature.outputs))
             },
         }
+
+    def _feedback(self, request: Request, model: int) -> tuple[int, bytes, str]:
+        """A client says what the right answer to a request is."""
+        try:
+            given = _FEEDBACK.decode(request.body)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            raise BadInput(
+                f"it is not valid: {error}", where="body", mend='give {"id": ID, "label": CLASS}'
+            ) from None
+        tenant = self._desk.tenants.all[request.tenant]
+        right = self._desk.feedback(tenant, model, given.id, given.label)
+        return _json({"model_name": self._desk.signature(model).name, "id": given.id,
+                      "right": right})  # fmt: skip
 
     def _statistics(self, models: Sequence[int]) -> tuple[int, bytes, str]:
         return _json({"model_stats": [self._figures.statistics(model) for model in models]})
@@ -169,7 +185,7 @@ class Endpoints:
             return _refused(outcome.refusal or Refusal("nothing", HTTPStatus.INTERNAL_SERVER_ERROR))
         signature = self._desk.signature(asked.model)
         try:
-            body, length = encode(signature, asked.given.id, outcome.outputs, asked.given.outputs)
+            body, length = encode(signature, asked.given, outcome.outputs, outcome.parameters)
         except (TypeError, ValueError, UnicodeError):
             why = f"an output of model {signature.name!r} cannot be written"
             return HTTPStatus.INTERNAL_SERVER_ERROR, [error(why)], NO_HEADERS

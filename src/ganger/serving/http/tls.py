@@ -25,18 +25,18 @@ _FULL: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 class Certificate:
     """A certificate with its key, as files. `context` serves new connections by what was read
-    last."""
+    last, and `pair` is that: the key and the chain."""
 
     def __init__(self, chain: Path, key: Path) -> None:
         self.chain, self.key = chain, key
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.context.set_alpn_protocols(["http/1.1"])
+        self.pair = b"", b""
         self.read()
 
-    def read(self) -> tuple[bytes, bytes]:
-        """Read both files, again: the key and the chain. Raises BadInput, and what was read before
-        stays in force."""
+    def read(self) -> None:
+        """Read both files, again. Raises BadInput, and what was read before stays in force."""
         key = read_secret(self.key, group=True)
         try:
             chain = self.chain.read_bytes()
@@ -50,7 +50,7 @@ class Certificate:
                 where="--tls-cert, --tls-key",
                 mend="give both as PEM, the key without a password",
             ) from None
-        return key, chain
+        self.pair = key, chain
 
 
 def _refuse_to_ask() -> str:

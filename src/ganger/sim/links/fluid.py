@@ -129,10 +129,10 @@ class _Company:
         leaves = found[:, :n] / self._size[group]
         flow = np.zeros((1 << n, 1 << n))
         states = np.arange(1 << n)
-        for at in range(n):
-            off, bit = states[on[:, at] == 0], 1 << at
-            flow[off + bit, off] = 1.0 / self.compute[group[at]]
-            flow[off, off + bit] = leaves[off + bit, at]
+        for which in range(n):
+            off, bit = states[on[:, which] == 0], 1 << which
+            flow[off + bit, off] = 1.0 / self.compute[group[which]]
+            flow[off, off + bit] = leaves[off + bit, which]
         flow[states, states] = -flow.sum(axis=0)
         flow[0] = 1.0
         shares = np.linalg.solve(flow, np.eye(1, 1 << n)[0])

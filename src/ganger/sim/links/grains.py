@@ -29,12 +29,12 @@ DUAL = 2
 
 
 class Terms(NamedTuple):
-    """On what terms a job's transfers share links. `dual`: they begin only where AdaDUAL lets
-    them."""
+    """On what terms a job's transfers share links. `rule`: beside which others they begin: `alone`,
+    `two` (beside one), `dual` (where AdaDUAL lets them), or any."""
 
     weight: float = 1.0
     priority: int = 0
-    dual: bool = False
+    rule: str = ""
 
 
 EQUAL = Terms()
@@ -96,7 +96,7 @@ class MeanGrain:
         return sorted(changed)
 
     def _contested(self, link: int) -> bool:
-        return sum(self._on[link].values()) > self._capacity[link] * FULL
+        return bool(sum(self._on[link].values()) > self._capacity[link] * FULL)
 
     def _company(self, job: int) -> set[int]:
         """The jobs that it may slow or that may slow it, by way of others, too."""
@@ -281,22 +281,23 @@ class StepGrain:
         self._waiting.sort(key=lambda job: -self._steps[job].terms.priority)
         for job in list(self._waiting):
             step = self._steps[job]
-            if step.terms.dual and not self._dual(job, step, now):
+            if step.terms.rule and not self._may_begin(step, now):
                 continue
             self._waiting.remove(job)
             step.waits = False
             self._come[job] = self._flow(step)
 
-    def _dual(self, job: int, step: _Step, now: int) -> bool:
-        """AdaDUAL (Wang et al., arXiv 2002.10105): beside one transfer that has M1 to go, one of M2
-        begins where M2 / M1 < b / (2 (b + eta)); eta / b is the contention; never beside two."""
+    def _may_begin(self, step: _Step, now: int) -> bool:
+        """By the rule. AdaDUAL (Wang et al., arXiv 2002.10105): beside one transfer that has M1 to
+        go, one of M2 begins where M2 / M1 < b / (2 (b + eta)); eta / b is the contention."""
         beside = set[int]()
         for link, _ in self._flow(step).path:
             beside |= {other for other in self._rates.on(link) if other not in self._go}
             beside |= {o for o, flow in self._come.items() if any(x == link for x, _ in flow.path)}
-            if len(beside) >= DUAL:
-                return False
-        if not beside:
+        most = {"alone": 0}.get(step.terms.rule, DUAL - 1)
+        if len(beside) > most:
+            return False
+        if not beside or step.terms.rule == "two":
             return True
         other = self._steps[beside.pop()]
         left = max(other.left - other.rate * (now - other.since) / SECOND, 0.0)

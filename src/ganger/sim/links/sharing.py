@@ -24,7 +24,7 @@ def terms_of(knobs: Mapping[str, float | bool | str], old: Terms = EQUAL) -> Ter
     return Terms(
         float(knobs.get("link_weight", old.weight)),
         int(knobs.get("link_priority", old.priority)),
-        bool(knobs.get("link_dual", old.dual)),
+        str(knobs.get("link_rule", old.rule)),
     )
 
 

@@ -19,6 +19,7 @@ _REASONS: Final = {
     "BeginTime": "it may not start before the time that was asked for",
     "JobHeldUser": "it is held until somebody releases it",
     "AssocGrpGRES": "its tenant has as many GPUs as its limit allows",
+    "AssocGrpBilling": "its tenant has spent its budget",
     "JobArrayTaskLimit": "its array has as many tasks in the queue as it may",
     "Paused": "the recipe for trials has set it aside with its work",
     "DependencyNeverSatisfied": "a job that it waited for ended otherwise",

@@ -30,6 +30,12 @@ from ganger.core.units import NEVER, SECOND, parse_duration, parse_memory
     help="The port; 0 is any that is free.",
 )
 @click.option(
+    "--grpc-port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    help="Speak gRPC as well, at this port. Needs the extra `grpc`.",
+)
+@click.option(
     "--lanes",
     type=click.IntRange(1, 256),
     default=1,
@@ -120,10 +126,10 @@ from ganger.core.units import NEVER, SECOND, parse_duration, parse_memory
 @click.option("--access-log", is_flag=True, help="Write a line of JSON for each answer to stderr.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For recipes that draw.")
 def serve(
-    file: str, recipe: str, host: str, port: int, lanes: int, threads: int, device: str,
-    memory: str, slo: str | None, longest: str, limit: int, body: str, held: str, connections: int,
-    kept: str, keys: str | None, tls_cert: str | None, tls_key: str | None, access_log: bool,
-    seed: int,
+    file: str, recipe: str, host: str, port: int, grpc_port: int | None, lanes: int, threads: int,
+    device: str, memory: str, slo: str | None, longest: str, limit: int, body: str, held: str,
+    connections: int, kept: str, keys: str | None, tls_cert: str | None, tls_key: str | None,
+    access_log: bool, seed: int,
 ) -> None:  # fmt: skip
     """Serve the models of a FILE over HTTP by the Open Inference Protocol v2, batched by a recipe
     (docs/serving-live.md). SIGTERM ends it after what is under way. Each model names its ONNX file:
@@ -135,6 +141,7 @@ def serve(
       ganger serve models.toml
       ganger serve models.toml --recipe clockwork --slo 50ms --lanes 2
       ganger serve models.toml --recipe "serve.triton(cache=lru)" --memory 512MiB
+      ganger serve models.toml --grpc-port 8001
       ganger serve models.toml --host 0.0.0.0 --keys keys.toml --tls-cert c.pem --tls-key k.pem
     """
     from ganger.serving.runtime import runtime
@@ -149,6 +156,7 @@ def serve(
     settings = Settings(
         host=host,
         port=port,
+        grpc_port=grpc_port,
         limit=limit,
         slo=NEVER if slo is None else _micros(slo, "--slo"),
         longest=_micros(longest, "--longest"),
@@ -164,10 +172,11 @@ def serve(
     for note in [*served.notes, *settings.notes()]:
         click.echo(f"note: {note}", err=True)
 
-    def began(where: str, number: int) -> None:
+    def began(where: str, number: int, grpc_number: int | None) -> None:
         place = f"[{where}]" if ":" in where else where
         url = f"{'http' if tls_cert is None else 'https'}://{place}:{number}"
-        click.echo(f"{len(served.models)} models at {url} under {recipe}; Ctrl-C ends it")
+        more = "" if grpc_number is None else f", gRPC at {place}:{grpc_number},"
+        click.echo(f"{len(served.models)} models at {url}{more} under {recipe}; Ctrl-C ends it")
 
     serve_models(served, machine, settings, began)
     click.echo("ended", err=True)

@@ -84,7 +84,7 @@ def throttled(
 
     while training:
         slow = stretch((*training, *held()), capacity)
-        if min(each.speed(slow) for each in training) > 1.0 - loss:
+        if slow == 1.0 or min(each.speed(slow) for each in training) > 1.0 - loss:
             break
         cut = [at for at, part in enumerate(tenths) if part > 1]
         if not cut:
