@@ -88,6 +88,12 @@ def earlier(
             where="--warm-start",
             mend="use --searcher kde, tpe, gp or cma-es",
         )
+    if fields["searcher"] == "client":
+        raise BadInput(
+            "a searcher of your own is told of this search only",
+            where="--warm-start",
+            mend="let it read what it should know, as `ganger tune export` writes it",
+        )
     trials = list[dict[str, Any]]()
     for search in searches:
         family = search_named(client, search).family
