@@ -57,7 +57,11 @@ def reports(desk: Desk, told: set[int]) -> bool:
                 desk.engine.post(Evaluated(row, int(jobs.attempt[row]), float(epoch), value))
         elif parent < 0 and jobs.kind[row] == Kind.SERVE:
             for window in (30, 20, 10):
-                figures = {"arrivals": (100.0 * window,), "late": (window * 1.0,), "p99": (0.25,)}
+                figures: dict[str, tuple[float | None, ...]] = {
+                    "arrivals": (100.0 * window,),
+                    "late": (window * 1.0,),
+                    "p99": (0.25,),
+                }
                 desk.engine.post(Served(now - window * SECOND, (row,), figures))
         else:
             continue

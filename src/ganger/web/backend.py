@@ -7,7 +7,7 @@ import contextlib
 import gzip
 import os
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Any, Final
@@ -75,7 +75,7 @@ class Backend:
         finally:
             self._texts -= 1
 
-    async def steps(self) -> AsyncIterator[None]:
+    async def steps(self) -> AsyncGenerator[None, None]:
         """The daemon's own stream: once when it answers, and after each step that it makes (several
         that come together are told as one). It ends when the daemon hangs up, or says nothing for
         longer than it should."""
