@@ -1,7 +1,7 @@
 """What the pages cost: CPU seconds of their process and compressed bytes for each page, and the
 cost of many browsers that look at a queue that changes.
 
-    PYTHONPATH=tests .venv/bin/python benchmarks/web.py [--nodes 500] [--jobs 10000]
+    PYTHONPATH=tests .venv/bin/python benchmarks/pages.py [--nodes 500] [--jobs 10000]
 
 The daemon stands over a fake engine, so that jobs are rows and no processes. CPU time is that of
 the pages' process alone, from /proc; the daemon's is told beside it.
