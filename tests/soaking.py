@@ -4,8 +4,8 @@ cases of a test only it runs."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
@@ -13,18 +13,23 @@ from hypothesis import settings
 PART = float(os.environ.get("GANGER_SOAK", "1"))
 
 
+T = TypeVar("T")
+
+
 def many(count: int) -> int:
     """`count`, or that part of it; at least one."""
     return max(1, round(count * PART))
 
 
-def examples(count: int) -> Any:
+def examples(count: int) -> Callable[[T], T]:
     """Over `@given`: `make test` draws so many examples; `make soak` runs the test too, with a
     hundred times as many."""
 
-    def drawn(test: Any) -> Any:
+    def drawn(test: T) -> T:
         soaks = "GANGER_SOAK" in os.environ
-        return pytest.mark.deep(settings(max_examples=many(100 * count) if soaks else count)(test))
+        drawing = settings(max_examples=many(100 * count) if soaks else count)
+        marked: T = pytest.mark.deep(drawing(test))  # type: ignore[type-var]
+        return marked
 
     return drawn
 

@@ -230,7 +230,6 @@ def _due(daemon: Daemon, row: int, hours: float) -> float:
         Segment(0, one.started / SECOND, one.ended / SECOND, slot.node, slot.devices)
         for one in daemon.reader.attempts(row)
         for slot in one.placement or ()
-        if one.started is not None and one.ended is not None
     ]
     return bill(held, [rates[code] for code in nodes.gpu_type[: nodes.n].tolist()], longer=1)
 
