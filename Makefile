@@ -74,8 +74,9 @@ bench: $(VENV)/run ## Speed on this machine (minutes)
 	.peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-peers: $(VENV)/run .peers/bentoml/made .peers/ray/made ## Our BentoML and Ray Serve beside the real ones (downloads them)
+peers: $(VENV)/run .peers/bentoml/made .peers/ray/made .peers/syne/made ## BentoML, Ray and Syne Tune beside ours (downloads them)
 	$(BIN)/python benchmarks/peers
+	$(BIN)/python benchmarks/peers/pages.py
 
 pages: $(VENV)/run ## Make again what is made from the code: docs/recipes, docs/api.md, the tables in docs/live.md
 	$(BIN)/ganger recipes --pages docs/recipes

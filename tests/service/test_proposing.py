@@ -159,6 +159,17 @@ def test_a_searcher_that_fails_ends_its_search_and_nothing_else(
     assert desk.submit() == [row + 1]
 
 
+def test_a_file_that_is_named_as_a_searcher_does_not_run(tmp_path: Path) -> None:
+    """The daemon would run it, as its own user."""
+    desk, mark, file = Desk(tmp_path, under(), endless), tmp_path / "it-ran", tmp_path / "mine.py"
+    file.write_text(f"open({str(mark)!r}, 'w')\nclass Mine: pass\n")
+    for name in (f"{file}:Mine", f"file:{file}:Mine", "os:getcwd", "client:Mine"):
+        with pytest.raises(BadInput, match="is not one of"):
+            search(desk, name)
+    assert not mark.exists()
+    assert desk.submit() == [0]
+
+
 def test_a_program_outside_proposes_and_another_daemon_waits_for_it(tmp_path: Path) -> None:
     """Nothing runs that it did not propose, and what it did stands in the journal."""
     desk = Desk(tmp_path, under(), endless)

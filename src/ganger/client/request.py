@@ -52,7 +52,7 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     or every combination of `params`; `search`: in their order (`grid`), or in another (`random`).
     With a `searcher` (`kde`, `tpe`, `gp`, `cma-es`) and a `space`, it is after those listed what
     that one proposes by what trials reported until then, from this `seed`; it knows what `earlier`
-    trials reported.
+    trials reported. With the searcher `client` the program that submits proposes, over the API.
     `recipe`: the one over its trials, limits, and what a trial must keep to be the best, like
     `tune.asha(mode=max); deadline=6h; latency<=0.05`; without it that of the cluster. `metric`:
     what trials are judged by, of those that they report; with `printed` also of those that they

@@ -81,8 +81,8 @@ def tune(
     else on one that lives as long as this call; return when the search is over.
 
     `function` gets a configuration, a dictionary, and reports by `ganger.sdk.report(step,
-    loss=0.1)`; a number that it returns is reported, too. `space`: by name words as `ganger tune`
-    has them (`"log:1e-4..1e-1"`, `"1..5"`, `"sgd|adam"`), a list of values, or a `Parameter`.
+    loss=0.1)`; a number that it returns is reported, too. `space`: by name words as those of
+    `--space` (`"log:1e-4..1e-1"`, `"1..5"`, `"sgd|adam"`), a list of values, or a `Parameter`.
     `searcher`: a name, or a class of your own, made with the space and a seed, which is asked in
     this process. `parallel` trials run at once, as many as fit at most, each on `gpus` GPUs.
     `checkpoints`: a folder that the trials' own are made in. `experiment`: other fields of an

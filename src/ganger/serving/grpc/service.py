@@ -250,7 +250,7 @@ class GrpcService:
         signature = desk.signature(model)
         asked = desk.asked(
             model, read(given, signature), tenant,
-            lambda: blake2b(call.body, digest_size=16).digest(), _left(context),
+            lambda: blake2b(call.body, digest_size=16).digest(), _within(context),
         )  # fmt: skip
         future: asyncio.Future[Outcome] = self._loop.create_future()
         gone = desk.take(asked, lambda outcome: None if future.done() else _set(future, outcome))
@@ -282,7 +282,7 @@ def _set(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
     future.set_result(outcome)
 
 
-def _left(context: Context) -> int:
+def _within(context: Context) -> int:
     """Microseconds until the deadline of a call; NEVER where it has none."""
     seconds = context.time_remaining()
     if seconds is None or seconds > NEVER / SECOND / 2:
