@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +209,7 @@ def test_each_that_waits_has_its_own_deadline(file: Path) -> None:
 
         def take(name: str, within: int) -> None:
             asked = desk.asked(model, given, room.tenants.all[0], lambda: b"same", within)
-            desk.take(asked, lambda outcome: outcomes.setdefault(name, outcome))
+            desk.take(asked, partial(outcomes.__setitem__, name))
 
         take("patient", NEVER)
         take("hurried", 1)
