@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from itertools import takewhile
 from typing import Any, Final, Protocol
 
 from ganger.core.errors import InvariantError
+from ganger.core.serving.idle import IdleLanes
 from ganger.core.serving.residence import Residence
 from ganger.core.serving.router import Router
 from ganger.core.serving.verbs import (
@@ -99,8 +99,7 @@ class LivePlane:
         """By row; those that were given up are not there."""
         self._coming: list[Ticket] = []
         self._is_due = False
-        self._idle = [lane for lane in world.lanes if not lane.down]
-        self._numbers = [lane.number for lane in self._idle]
+        self._idle = IdleLanes(world.lanes)
         self._arrived = 0
         self._wait_rows = self._wait_until = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -202,7 +201,7 @@ class LivePlane:
                 self._wait_rows = 0  # what is waited for was counted in requests of one item
             world.open += len(coming)
             self.router.arrive(world, range(first, self._arrived))
-            if self._idle and self._arrived >= self._wait_rows:
+            if self._idle.lanes and self._arrived >= self._wait_rows:
                 self._ask()
         self._forget()
 
@@ -234,8 +233,7 @@ class LivePlane:
         world.tasks.clear()
         world.said.clear()
         world.open = self._wait_rows = self._wait_until = 0
-        self._idle = [lane for lane in world.lanes if not lane.down]
-        self._numbers = [lane.number for lane in self._idle]
+        self._idle = IdleLanes(world.lanes)
         world.memory = self.router.begin(world)
         self._resting = False
 
@@ -255,7 +253,7 @@ class LivePlane:
 
     def _ask(self) -> None:
         self._wait_rows = self._wait_until = 0
-        self._do(self.router.next(self.world, tuple(self._idle)))
+        self._do(self.router.next(self.world, tuple(self._idle.lanes)))
 
     def _do(self, orders: Sequence[Do]) -> None:
         lanes, name = self.world.lanes, self.router.name
@@ -273,7 +271,7 @@ class LivePlane:
                     self._begin(lane, order)
                 elif lane.ahead and not lane.queued:
                     lane.queued = [order]
-                    self._leave(lane)
+                    self._idle.leave(lane.number)
                 else:
                     raise InvariantError(f"lane {lane.number} runs a batch already")
             elif isinstance(order, Wait):
@@ -323,26 +321,13 @@ class LivePlane:
             self._ask()
         world.now = max(world.now, now)
 
-    def _enter(self, lane: Lane) -> None:
-        """The lane is idle, if it is not already."""
-        at = bisect_left(self._numbers, lane.number)
-        if at == len(self._numbers) or self._numbers[at] != lane.number:
-            self._numbers.insert(at, lane.number)
-            self._idle.insert(at, lane)
-
-    def _leave(self, lane: Lane) -> None:
-        """The lane is not idle, if it was."""
-        at = bisect_left(self._numbers, lane.number)
-        if at < len(self._numbers) and self._numbers[at] == lane.number:
-            del self._numbers[at], self._idle[at]
-
     # ------------------------------------------------------------------ lanes
 
     def _begin(self, lane: Lane, order: Batch | Load) -> None:
         world, number = self.world, lane.number
         now, began = world.now, self.now()
         lane.running, lane.since = order, now
-        self._leave(lane)
+        self._idle.leave(lane.number)
         if isinstance(order, Load):
             lane.due = now + world.models[order.model].load
             self._workers.load(number, order.model, lambda result: self._heed(lane, began, result))
@@ -392,7 +377,7 @@ class LivePlane:
     def _offer(self, lane: Lane, order: Batch | Load) -> None:
         """A busy lane asks for its next batch."""
         if lane.running is order and not lane.queued and not self._resting:
-            self._enter(lane)
+            self._idle.enter(lane)
             self._guarded(self._ask_now)
 
     def _ask_now(self) -> None:
@@ -470,10 +455,10 @@ class LivePlane:
         if lane.queued:
             self._begin(lane, lane.queued.pop())
         else:
-            self._enter(lane)
+            self._idle.enter(lane)
         orders = self.router.ended(world, Ended(order, outcome, took, outputs=said))
         if orders is not STAY:
             self._do(orders)
-            if self._idle:
+            if self._idle.lanes:
                 self._ask()
         self._forget()

@@ -65,7 +65,7 @@ class Pair:
     def good(self) -> bool:
         """Whether mean batch is within 10 %, p50 within 15 %, attainment within 3 points."""
         bounds = {"batch_mean": 0.10, "latency_p50_seconds": 0.15, "attainment": 0.03}
-        return bool(self.counted) and all(self.off(name) <= most for name, most in bounds.items())
+        return bool(self.counted) and all(self.off(name) <= bound for name, bound in bounds.items())
 
 
 def goodput_off(pairs: Sequence[Pair]) -> float:
