@@ -101,7 +101,7 @@ class Study:
         for recipe in recipes:
             names = self._names(models, recipe)
             rate = self.load / self._alone(models, names)
-            live, simulated, void = [], [], 0
+            live, simulated, void = list[Figures](), list[Figures](), 0
             while len(live) < runs and void <= 2 * runs:
                 seed = self.seed + len(live)
                 tell(f"{recipe}: run {len(live) + 1} of {runs}, {rate:.1f} requests a second")
