@@ -2,9 +2,8 @@
 what policies have set for them.
 
 `view.trials` has the reports, of other jobs that evaluate their model, too; `view.services` the
-last windows. With `AskAt` a policy is asked only
-when a trial reaches an epoch. What policies set with `Tune` and `Route` stands in `view.knobs` and
-`view.routes`, and in the snapshot.
+last windows. With `AskAt` a policy is asked only when a trial reaches an epoch. What policies set
+with `Tune` and `Route` stands in `view.knobs` and `view.routes`, and in the snapshot.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ WINDOWS_MAX = 64
 
 
 class Curve:
-    """What one trial, or job, reported, in order: epochs, values (NaN: it broke down), and other metrics by
-    name (NaN where a report lacks one)."""
+    """What one trial or job reported, in order: epochs, values (NaN: it broke down), and other
+    metrics by name (NaN where a report lacks one)."""
 
     __slots__ = ("epochs", "final", "metrics", "values")
 

@@ -40,8 +40,8 @@ class Families(Reducer):
             return PROGRESSED
         if self._phase[job] < FINISHED:
             self.facts.evaluated(event)
-        if self._within[job] >= 0 and self._phase[job] < FINISHED:
-            if event.epoch < self._asks_at[job] and not event.final and event.value is not None:
+            early = event.epoch < self._asks_at[job] and self._within[job] >= 0
+            if early and not event.final and event.value is not None:
                 return 0
         if self._phase[job] == RUNNING:
             self._scope_of(job).heard_of(job)
