@@ -74,6 +74,7 @@ MECHANISMS: Final = {
     "MatchingPolicy": "the matching of jobs to GPUs",
     "PromisePolicy": "the leases promised before deadlines",
     "TimeSlices": "the turns on GPUs",
+    "MarketPolicy": "the market of GPUs by slot",
 }
 """What refuses, in words, by `Reason.by`."""
 
