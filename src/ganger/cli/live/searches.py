@@ -20,13 +20,13 @@ from ganger.client.answers import ChildAnswer, FamilyAnswer, JobDetail, NodeAnsw
 from ganger.client.connection import Client, NoDaemon, Refusal
 from ganger.client.grid import spoken
 from ganger.client.shown import shown
+from ganger.client.states import OVER
 from ganger.core.errors import BadInput
 
 if TYPE_CHECKING:
     from ganger.lab.tuning.own_searcher import Asked, Make
     from ganger.workloads.experiment.reading import Experiment
 
-OVER: Final = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
 _ROWS: Final = 10
 _AT_ONCE = 100
 """So many jobs are asked for in one request."""

@@ -14,7 +14,6 @@ from ganger.cli import completion
 from ganger.cli.lazy import Suggesting
 from ganger.cli.live.jobs import AWAY_SECONDS
 from ganger.cli.live.searches import (
-    OVER,
     Pruning,
     asked_here,
     best_of,
@@ -44,6 +43,7 @@ from ganger.client.connection import Client, NoDaemon
 from ganger.client.environment import environment, variables
 from ganger.client.grid import spoken
 from ganger.client.shown import shown
+from ganger.client.states import OVER
 from ganger.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 1.0
 _PROPOSE_SECONDS: Final = 0.1
+_ENDING_SECONDS: Final = 40.0
+"""So long trials may take to end whose search is over: the grace of a job, and to be killed."""
 _ROWS: Final = 10
 _WORDS: Final = "tune"
 """Where an experiment is from that no file states."""
@@ -285,7 +287,7 @@ def _follow(
 ) -> int:
     """Say what happens until the search is over; the exit code. What a searcher `asked` here
     raises ends the search."""
-    best, known, away_since = None, dict[str, int](), inf
+    best, known, away_since, ended = None, dict[str, int](), inf, inf
     while True:
         try:
             detail: JobDetail = client.call("GET", f"/v1/jobs/{search}", list[JobDetail])[0]
@@ -308,8 +310,10 @@ def _follow(
         if pruning is not None:
             pruning.look(detail)
         if detail.state in OVER:
-            break
-        if asked is not None:
+            ended = min(ended, time.monotonic())
+            if set(detail.children) <= set(OVER) or time.monotonic() > ended + _ENDING_SECONDS:
+                break
+        elif asked is not None:
             propose(client, detail.job, asked)
         time.sleep(_LOOK_SECONDS if asked is None else _PROPOSE_SECONDS)
     if as_json:
