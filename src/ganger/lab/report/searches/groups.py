@@ -72,8 +72,8 @@ def leading(groups: Sequence[Group], metric: str, better: str) -> list[Group]:
 
 
 def _tied(one: Group, two: Group, metric: str) -> bool:
-    figures = [{run.seed: run.metrics[metric] for run in each.runs} for each in (one, two)]
-    return words.alike_by_seed(*figures, one.mean(metric), two.mean(metric))
+    mine, others = ({run.seed: run.metrics[metric] for run in each.runs} for each in (one, two))
+    return words.alike_by_seed(mine, others, one.mean(metric), two.mean(metric))
 
 
 def leader(groups: Sequence[Group]) -> Group:
