@@ -195,6 +195,7 @@ BODIES: dict[str, Any] = {
     "/v1/policy": {"recipe": "fifo"}, "/v1/quotas/{tenant}": {"limit": 1}, "/v1/idle": {"gpu": 0.1},
     "/v1/tokens": {"user": "root", "role": "admin"}, "/v1/jobs/{jobs}": {"priority": -1},
     "/v1/jobs/{jobs}/trials": {"configurations": [{"lr": "0.1"}]}, "/v1/shutdown": {},
+    "/v1/jobs/{jobs}/proposals": {"configurations": [{"lr": "0.1"}]},
 }  # fmt: skip
 
 

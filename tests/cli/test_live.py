@@ -155,7 +155,12 @@ def test_a_tenants_quota(shell: Shell) -> None:
         "members": {},
         "max_priority": 0,
         "max_weight": 1.0,
+        "budget": None,
+        "spent": None,
+        "beyond": "warn",
     }
+    refused = shell.ganger("quota", "lab", "--budget", "5", code=2).stderr
+    assert "nothing has a price" in refused
     assert (
         "may hold 2 GPUs"
         in shell.ganger("submit", "-A", "lab", "--gpus", "3", "--", "true", code=2).stderr

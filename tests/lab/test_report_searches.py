@@ -17,6 +17,7 @@ import pytest
 from ganger.client.answers import JobDetail, ReportAnswer
 from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec, GpuType, NodeSpec
+from ganger.core.tuning.space import Point
 from ganger.lab.report.searches.build import render, write_report
 from ganger.lab.report.searches.charts import ladder
 from ganger.lab.report.searches.importance import importance
@@ -105,9 +106,7 @@ def test_rungs_are_where_trials_were_left_behind() -> None:
 def test_importance_by_hand() -> None:
     """Ranks 0 to 9. `a` halves them: between bins 62.5 of 82.5, within 20 on 8 degrees, so
     1 - (20 / 8) / (82.5 / 9). `b` says nothing that chance would not; `c` never differs."""
-    points: list[dict[str, Any]] = [
-        {"a": "xy"[at // 5], "b": "uv"[at % 2], "c": 1} for at in range(10)
-    ]
+    points: list[Point] = [{"a": "xy"[at // 5], "b": "uv"[at % 2], "c": 1} for at in range(10)]
     found = importance(points, [float(at) for at in range(10)])
     assert found == {"a": pytest.approx(1 - (20 / 8) / (82.5 / 9)), "b": 0.0}
     assert importance(points[:9], [1.0] * 9) == {}

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ganger.core.books.mig import mig_slice
 from ganger.core.books.network import one_way, ring_all_reduce
-from ganger.core.books.share import Part, Sharing, may_share, mig_slice
+from ganger.core.books.share import Part, Sharing, may_share
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import (
     ClusterSpec,
@@ -162,12 +163,13 @@ def test_mig_rounds_up_to_partitions_and_mps_does_not() -> None:
 
 
 def test_the_table_of_partitions() -> None:
-    assert mig_slice(Part(400, 12288), "A100", 40960) == (3, 4)
-    assert mig_slice(Part(100, 5000), "A100", 40960) == (1, 1)
+    for asked, slots in (((400, 12288), (3, 4)), ((100, 5000), (1, 1)), ((100, 9000), (1, 2))):
+        found = mig_slice(Part(*asked), "A100", 40960)
+        assert found is not None
+        assert found[:2] == slots
     assert mig_slice(Part(100, 5000), "V100", 40960) is None
-    assert not may_share(Sharing.MIG, [Part(100, 1)], "V100", 16384)
-    assert not may_share(Sharing.MPS, [Part(10, 1)] * 49, "A100", 40960)
-    assert may_share(Sharing.TIME, [Part(10, 1)] * 49, "A100", 40960)
+    assert not may_share(Sharing.MPS, [Part(10, 1)] * 49, 40960)
+    assert may_share(Sharing.TIME, [Part(10, 1)] * 49, 40960)
 
 
 def test_gangs_of_parts_take_different_devices() -> None:

@@ -394,13 +394,16 @@ def halves() -> Bench:
 def test_those_that_ran_for_too_short_a_time_keep_no_other_from_being_measured() -> None:
     view = halves().kernel.view
     groups: list[tuple[int, ...]] = [(2,), (1,), (0,)]
-    assert PairsThatPay(60 * SECOND).learn(view, None, groups) == Tried({0: 2.0}, {})
+    pays = PairsThatPay(60 * SECOND)
+    pays.follow(view, None, [], groups)
+    assert pays.learn(view, None) == Tried({0: 2.0}, {})
 
 
 def test_a_pair_does_the_sum_of_the_parts_of_what_each_does_alone() -> None:
     """a runs at 2 of 4 and d at 1 of 5; of a job whose speed alone is not known nothing is said."""
     view = halves().kernel.view
     pays = PairsThatPay(60 * SECOND)
-    both = pays.learn(view, Tried({0: 4.0, 3: 5.0}, {}), [(2,), (0, 3)])
+    pays.follow(view, None, [], [(2,), (0, 3)])
+    both = pays.learn(view, Tried({0: 4.0, 3: 5.0}, {}))
     assert list(both.pairs.values()) == [pytest.approx(0.5 + 0.2)]
-    assert list(pays.learn(view, Tried({0: 4.0}, {}), [(0, 3)]).pairs.values()) == [0.0]
+    assert list(pays.learn(view, Tried({0: 4.0}, {})).pairs.values()) == [0.0]

@@ -93,6 +93,8 @@ OURS: dict[str, str] = {
     "chronus": "lease=20m 00s",
     "clipper": "selection=exp3, rate=0.1, by_tenant=false, agree=0.0, otherwise=0, keeps=0,"
     " cache=none",
+    "coda": "start=2, every=1m 00s, threshold=0.02, loss=0.05, reserved=0.75, large=4, part=0.5,"
+    " throttle=bandwidth, walk=skip",
     "co-scheml": "bound=1.5, share=2, skip=false",
     "cpu-disaggregation": "cores=4.0, pool=1000, walk=strict",
     "delay-scheduling": "node_wait=1m 00s, rack_wait=1m 00s, node_skips=none, rack_skips=0,"
@@ -210,7 +212,9 @@ def test_a_default_is_the_one_that_was_published_or_the_one_that_we_chose(name: 
     pairs = [pair.split("=", 1) for pair in ", ".join(typed).split(", ") if pair]
     said = dict(pairs)
     assert len(said) == len(pairs)
-    assert registry.find(name).defaults() == said
+    recipe = registry.find(name)
+    assert recipe.defaults() == said
+    assert recipe.make().name
 
 
 @pytest.mark.parametrize(("name", "key"), ALL)

@@ -204,10 +204,56 @@ class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rentable: bool = False
 
 
+class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A switch above those of racks, or, by the name of a rack, that rack's: the switch `above` it
+    ("": the top) and the GB/s each way between them (0: as much as comes)."""
+
+    name: str
+    above: str = ""
+    bandwidth: float = 0.0
+
+
+class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The tree of links between nodes, in GB/s each way; a tier of switches that share their load
+    evenly counts as one. `node`: of a node to the switch of its rack, or to the top; `rack`: of a
+    rack's switch to the top (0: as much as comes); `switches`: where that differs, or more layers
+    lie between. `contention`: k transfers on a link have k / (k + (k - 1) contention) of it."""
+
+    node: float
+    rack: float = 0.0
+    switches: tuple[Switch, ...] = ()
+    contention: float = 0.0
+
+    def check(self, where: str) -> None:
+        """Raises BadInput for the first thing that no network can have."""
+        for name in ("node", "rack", "contention"):
+            value = getattr(self, name)
+            if not 0 <= value < 1e9 or (name == "node" and not value):
+                raise BadInput(f"{name} = {value:g}", where=where, mend="give GB/s above 0")
+        above = {switch.name: switch.above for switch in self.switches}
+        if len(above) < len(self.switches) or "" in above:
+            what = "a switch has no name, or one of another"
+            raise BadInput(what, where=where, mend="give each switch a name of its own")
+        for switch in self.switches:
+            place = f"{where}: switch {switch.name}"
+            if not 0 <= switch.bandwidth < 1e9:
+                raise BadInput(f"bandwidth = {switch.bandwidth:g}", where=place, mend="give GB/s")
+            seen, at = {switch.name}, switch.above
+            while at:
+                if at not in above:
+                    raise BadInput(f"no switch {at!r}", where=place, mend="list it, too")
+                if at in seen:
+                    mend = 'the highest has above = ""'
+                    raise BadInput("it is above itself", where=place, mend=mend)
+                seen.add(at)
+                at = above[at]
+
+
 class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`count` like nodes: GPUs of one type, in islands of `island` (0: all in one). `watts`: what a
     node draws beside its GPUs while it is on (-1: not stated). `offer`: on what terms they are had;
-    None: they are there."""
+    None: they are there. `bandwidth`: GB/s of a node's memory (0: not stated, and then enough).
+    `uplink`: GB/s of a node's own link (-1: as the network says)."""
 
     count: int = 1
     gpus: int = 0
@@ -222,26 +268,39 @@ class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str = ""
     watts: float = -1.0
     offer: Offer | None = None
+    bandwidth: float = 0.0
+    uplink: float = -1.0
+
+
+BEYOND = ("warn", "ask", "stop")
+"""What follows when a tenant's budget is spent: nothing but that it is told; none of its jobs
+starts until somebody gives more; those that run are stopped, too."""
 
 
 class TenantSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A tenant in the tree: `quota` in GPUs (-1: none), `weight` in its parent's fair share."""
+    """A tenant in the tree: `quota` in GPUs (-1: none), `weight` in its parent's fair share.
+    `budget`: USD that what its jobs hold may cost, and that of tenants below it (-1: no limit);
+    `beyond`: one of `BEYOND`."""
 
     name: str
     quota: int = -1
     weight: float = 1.0
     parent: str = ""
+    budget: float = -1.0
+    beyond: str = "warn"
 
 
 class ClusterSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A cluster: groups of like nodes, the GPU types they hold, and how much each tenant may use.
-    `carbon`: grams of CO2 equivalent for each kWh that it draws (-1: not stated)."""
+    `carbon`: grams of CO2 equivalent for each kWh that it draws (-1: not stated). `network`: the
+    links that jobs share between nodes; None: they share none."""
 
     nodes: tuple[NodeSpec, ...]
     gpu_types: tuple[GpuType, ...] = ()
     tenants: tuple[TenantSpec, ...] = ()
     name: str = "cluster"
     carbon: float = -1.0
+    network: Network | None = None
 
     @property
     def gpus(self) -> int:
@@ -263,6 +322,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise BadInput(f"{node.count} nodes", where=place, mend="at most 1,000,000")
             if node.gpus and not node.gpu_type:
                 raise BadInput("gpu_type is missing", where=place, mend="name it, like V100")
+        if self.network is not None:
+            self.network.check(f"{where}: network")
         seen = {""}
         for i, tenant in enumerate(self.tenants):
             if tenant.parent not in seen:
@@ -272,4 +333,26 @@ class ClusterSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     mend="list parents first",
                 )
             seen.add(tenant.name)
+            self._check_budget(tenant, f"{where}: tenants[{i}]")
         return self
+
+    def _check_budget(self, tenant: TenantSpec, where: str) -> None:
+        if tenant.beyond not in BEYOND:
+            mend = f"write one of {', '.join(BEYOND)}"
+            raise BadInput(f"beyond = {tenant.beyond!r}", where=where, mend=mend)
+        if not (tenant.budget == -1.0 or 0.0 <= tenant.budget <= 1e9):
+            mend = "give USD, 0 to 1e9, or leave it out"
+            raise BadInput(f"budget = {tenant.budget:g}", where=where, mend=mend)
+        if tenant.budget < 0.0:
+            return
+        if any(node.offer is not None and node.offer.prices for node in self.nodes):
+            mend = "give nodes one `price` each, or leave budgets out"
+            raise BadInput("a budget beside prices that change", where=where, mend=mend)
+        if not any(gpu.price > 0 for gpu in self.gpu_types) and not any(
+            node.offer is not None and node.offer.price > 0 for node in self.nodes
+        ):
+            raise BadInput(
+                "a budget, and nothing has a price",
+                where=where,
+                mend="give gpu_types or nodes a `price`",
+            )

@@ -83,6 +83,10 @@ class Part:
         values, cells = self.values, self.cells
         return [job for job in self._scope.changed if int(cells[job]) in values]
 
+    def is_active(self, job: int) -> bool:
+        """Whether `job` is one of them and holds devices."""
+        return self._scope.is_active(job) and int(self.cells[job]) in self.values
+
 
 class Scope:
     """The jobs that compete for one set of books: the cluster's, or one parent's grant (`within`;
@@ -114,6 +118,10 @@ class Scope:
         self.reported: set[int] = set()
         """Those of `changed` that reported: each stands there once, however often it reports."""
         self.scratch: dict[Any, Any] = {}
+
+    def is_active(self, job: int) -> bool:
+        """Whether `job` holds devices here."""
+        return job in self.active.rows
 
     def heard_of(self, job: int) -> None:
         """The job reported its progress, or evaluated its model."""
@@ -215,6 +223,10 @@ class View:
         """As `part`, for the jobs whose shapes have these numbers."""
         return self._part("shape", frozenset(codes))
 
+    def of_tenants(self, codes: Iterable[int]) -> View:
+        """As `part`, for the jobs of the tenants with these numbers."""
+        return self._part("tenant", frozenset(codes))
+
     def _part(self, column: str, values: frozenset[int]) -> View:
         scope = self._scope
         key = (*scope.key, (column, values))
@@ -280,6 +292,10 @@ class View:
     def active(self) -> Ids:
         """Jobs that hold devices (starting, running, suspended, stopping), ascending."""
         return self._scope.active.ids
+
+    def is_active(self, job: int) -> bool:
+        """Whether `job` is one of `active`."""
+        return self._scope.is_active(job)
 
     @property
     def changed(self) -> list[int]:

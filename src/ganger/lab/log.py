@@ -42,6 +42,7 @@ from ganger.lab.simulating.policies import (
     load_policy,
     needs_of,
     resolved,
+    with_budgets,
 )
 from ganger.lab.simulating.setup import Setup
 from ganger.recipes.registry import make_router
@@ -377,6 +378,7 @@ def remade(
     header, setup = log.header, world.setup
     policy = load_policy(header.policy, recorded=True, bounded=False)
     policy = composed(policy, log.trace, header.inner or "fifo", header.serving, recorded=True)
+    policy = with_budgets(policy, header.cluster)
     oracle = make_oracle(log.trace, world.physics, setup, world.truth)
     if snapshot is not None:
         return restore(

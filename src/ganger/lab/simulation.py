@@ -29,11 +29,14 @@ from ganger.lab.simulating.policies import (
     known,
     load_policy,
     needs_of,
+    over_budget,
     unused_types,
+    with_budgets,
 )
 from ganger.lab.simulating.progress import Ticker
 from ganger.lab.simulating.recorder import GANTT_JOBS, Recorder
 from ganger.lab.simulating.refusals import (
+    refuse_deaf,
     refuse_impossible,
     refuse_stranded,
     refuse_unknown_services,
@@ -75,13 +78,14 @@ def run_one(
     setup = _fitted(setup or Setup(), trace, recipe)
     trace = where_it_runs(trace, setup.profiles, [kind for kind in nodes.type_specs if kind.name])
     refuse_impossible(trace, nodes, setup.inner)
+    refuse_deaf(trace, setup)
     physics = Physics(nodes, setup.profiles, setup.costs)
     truth = Truth(trace.duration[: trace.jobs], physics)
     policy = load_policy(recipe) if isinstance(recipe, str) else recipe
     kernel = Kernel(
         nodes,
         trace.declared,
-        composed(policy, trace, setup.inner, setup.serving),
+        with_budgets(composed(policy, trace, setup.inner, setup.serving), cluster),
         oracle=make_oracle(trace, physics, setup, truth),
         seed=setup.seed,
         validate=setup.validate,
@@ -109,7 +113,12 @@ def run_one(
         node_gpus=nodes.gpus[: nodes.n].tolist(),
         rows=trace.rows,
         left_out=dict(trace.left_out),
-        notes=[*trace.notes, *unused_types(cluster), *doubts(recipe, trace, setup)],
+        notes=[
+            *trace.notes,
+            *unused_types(cluster),
+            *doubts(recipe, trace, setup),
+            *over_budget(kernel),
+        ],
         services=served.figures(kernel.now) if served is not None else {},
         service_windows=served.windows() if served is not None else {},
         service_watched=served.watched() if served is not None else {},

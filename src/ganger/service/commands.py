@@ -266,6 +266,18 @@ class Order(Ask):
             launch = msgspec.structs.replace(facts.launch, limit=DECLARES["limit"](value))
             turn.changed[row] = msgspec.structs.replace(facts, launch=launch)
 
+    def commands(self, daemon: Daemon) -> list[Command]:
+        """What it would order now, `release` included where no other gate is closed. Raises
+        BadInput. Wants the daemon's lock."""
+        turn = Turn(daemon.now(), daemon.kernel)
+        self.enter(turn, daemon)
+        found = [event for event in turn.events if isinstance(event, Command)]
+        return found + [
+            Command(row, "release")
+            for row, held in turn.held.items()
+            if not held and not daemon.gates.besides_people(row)
+        ]
+
     def answer(self) -> list[int]:
         """The jobs' rows."""
         return self.rows
@@ -316,9 +328,10 @@ class SetCeiling(Ask):
 
 
 class SetTenant(SetCeiling):
-    """What a tenant may have: `limit` in thousandths of a GPU as `SetCeiling` has it, and for
-    recipes that know quotas and weights its `quota` and `weight`; None leaves one as it is. With
-    `forget` the tenant is like all that were never named."""
+    """What a tenant may have: `limit` in thousandths of a GPU as `SetCeiling` has it, for recipes
+    that know quotas and weights its `quota` and `weight`, and under any recipe its `budget` in USD
+    (-1: none) and what follows `beyond` it; None leaves one as it is. With `forget` the tenant is
+    like all that were never named."""
 
     def __init__(
         self,
@@ -327,11 +340,15 @@ class SetTenant(SetCeiling):
         quota: int | None = None,
         weight: float | None = None,
         *,
+        budget: float | None = None,
+        beyond: str | None = None,
         set_limit: bool = False,
         forget: bool = False,
     ) -> None:
         super().__init__(("tenant", tenant), None if forget else limit)
-        self._tenant, self._quota, self._weight = tenant, quota, weight
+        stated = {"quota": quota, "weight": weight, "budget": budget, "beyond": beyond}
+        self._tenant = tenant
+        self._stated = {name: value for name, value in stated.items() if value is not None}
         self._limited, self._forget = set_limit or forget, forget
 
     def enter(self, turn: Turn, daemon: Daemon) -> None:
@@ -339,10 +356,7 @@ class SetTenant(SetCeiling):
         before = daemon.header.cluster.tenants
         others = tuple(one for one in before if one.name != self._tenant)
         mine = next((one for one in before if one.name == self._tenant), TenantSpec(self._tenant))
-        if self._quota is not None:
-            mine = msgspec.structs.replace(mine, quota=self._quota)
-        if self._weight is not None:
-            mine = msgspec.structs.replace(mine, weight=self._weight)
+        mine = msgspec.structs.replace(mine, **self._stated)
         plain = TenantSpec(self._tenant)
         after = others if self._forget or mine == plain else (*others, mine)
         if sorted(after, key=lambda one: one.name) != sorted(before, key=lambda one: one.name):

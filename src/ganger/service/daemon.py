@@ -29,6 +29,7 @@ from ganger.core.units import NEVER, SECOND
 from ganger.engines.launch import Launch
 from ganger.engines.local import Hold
 from ganger.engines.reconciliation import believed
+from ganger.mechanisms.common.budgets import carried
 from ganger.service.commands import Ask, Turn, answer, skipped_numbers
 from ganger.service.durable.journal import Decided, FullError, Header, Journal, SetAside
 from ganger.service.durable.record import (
@@ -137,7 +138,8 @@ class Daemon:
         return part[0] if part is not None else -1
 
     def change_tenants(self, tenants: tuple[TenantSpec, ...]) -> None:
-        """Other tenants from now on. Raises BadInput. On the loop's thread only."""
+        """Other tenants from now on; the recipe is asked at once. Raises BadInput. On the loop's
+        thread only."""
         cluster = msgspec.structs.replace(self.header.cluster, tenants=tenants).check("tenants")
         self._begin_segment(msgspec.structs.replace(self.header, cluster=cluster), keep_memory=True)
 
@@ -147,6 +149,15 @@ class Daemon:
         snapshot = plain(capture(self.kernel))
         if not keep_memory:
             snapshot = forget(snapshot)
+        memory = carried(
+            self.kernel.memory,
+            limited=any(tenant.budget >= 0 for tenant in header.cluster.tenants),
+            keeps=keep_memory,
+            now=self.kernel.now,
+        )
+        snapshot = msgspec.structs.replace(snapshot, memory=msgspec.msgpack.encode(memory))
+        if header.cluster.tenants != self.header.cluster.tenants:
+            snapshot = msgspec.structs.replace(snapshot, changes=-1)
         if header.knows != self.header.knows:
             snapshot = msgspec.structs.replace(snapshot, learnt=msgspec.msgpack.encode(None))
         kernel = make_kernel(header, snapshot)

@@ -20,6 +20,7 @@ from ganger.core.protocols import Policy
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import Jobs, Phase
 from ganger.core.units import NEVER, SECOND
+from ganger.mechanisms.common.budgets import Budgets
 from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel, searches
 from ganger.mechanisms.tuning.racing import Racing
@@ -106,8 +107,8 @@ def ended(daemon: Daemon, touched: Iterable[int]) -> list[Ask]:
 def policy_over(daemon: Daemon, parent: int) -> Policy:
     """The policy over the trials of a search."""
     policy = guard_of(daemon.kernel).policy
-    while isinstance(policy, Planes):
-        policy = policy.training
+    while isinstance(policy, Planes | Budgets):
+        policy = policy.training if isinstance(policy, Planes) else policy.inner
     return policy.inside(daemon.kernel.view, parent) if isinstance(policy, TwoLevel) else policy
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ganger.core.books.ledger import members
+from ganger.core.books.links import Links, Transfer
 from ganger.core.plan import Placement
 from ganger.core.profiles import Profiles
 from ganger.core.spec import Locality
@@ -31,8 +33,10 @@ class Costs:
     `checkpoint_every`: work between automatic checkpoints, 0 for none; a failure falls back to
     the last. `profiling`: what a job's first attempt spends on being measured, without progress
     that counts, before it computes; only under policies that need throughputs. `boot`: from
-    switching a node on until it can be used. `rescale`: the name of the protocol (see
-    `sim.rescale`) by which a running job gets other GPUs; "" for a stop and a start.
+    switching a node on until it can be used. `slicing`: what a start takes more where a slice of a
+    device (MIG) has to be made for it. `rescale`: the name of the protocol (see `sim.rescale`) by
+    which a running job gets other GPUs; "" for a stop and a start. `by_step`: the transfers of
+    every step are flows on the links between nodes; else jobs move in the mean (see `sim.links`).
     """
 
     start: int = 0
@@ -43,7 +47,9 @@ class Costs:
     checkpoint_every: int = 0
     profiling: int = 0
     boot: int = 0
+    slicing: int = 0
     rescale: str = ""
+    by_step: bool = False
 
 
 @dataclass
@@ -65,8 +71,17 @@ class Physics:
         every = [self.profiles.default, *self.profiles.models.values()]
         self.disturbing = any(profile.disturbed for profile in every)
         """Jobs on one node may slow each other down, whichever GPUs they hold."""
+        self.fed = any(profile.sensitivity is not None for profile in every)
+        """Speeds depend on cores or host memory."""
+        self.streaming = any(self.nodes.bandwidth)
+        self.streaming &= any(profile.host is not None for profile in every)
+        """Jobs may slow each other down by their traffic with the memory of a host."""
         self.changing = self.disturbing or self.protocol.pause is not None
-        self.changing |= any(each.sensitivity is not None or each.shares for each in every)
+        self.changing |= self.fed or self.streaming or any(each.shares for each in every)
+        network, moves = self.nodes.spec.network, any(each.steps is not None for each in every)
+        self.links = Links(self.nodes, network) if network is not None and moves else None
+        """The links between nodes, where they and what jobs move over them are known."""
+        self.changing |= self.links is not None
         """Speeds change while jobs run, with more than their own progress (see `sim.speeds`)."""
         self.interference = Interference(
             self.profiles, {kind.name: kind.memory for kind in self.nodes.type_specs}
@@ -97,12 +112,18 @@ class Physics:
         return Locality.ISLAND
 
     def supply(
-        self, declared: Declared, job: int, placement: Placement, given: dict[str, float]
+        self,
+        declared: Declared,
+        job: int,
+        placement: Placement,
+        given: dict[str, float],
+        cpus_each: Callable[[int], float] | None = None,
     ) -> float:
         """The factor on a job's speed by the CPUs and the host memory that it has per GPU: what a
-        policy has `given` it, else what it asks for, else its GPUs' part of its poorest node. A
-        node that states neither feeds all of them as their run times suppose, and what it does not
-        state it has plenty of."""
+        policy has `given` it, else what it asks for, else its GPUs' part of its poorest node
+        (`cpus_each`: what a GPU of that node has of its CPUs where others take some). A node that
+        states neither feeds all of them as their run times suppose, and what it does not state it
+        has plenty of."""
         sensitivity = self.profiles.of(declared.models[declared.model[job]]).sensitivity
         if sensitivity is None:
             return 1.0
@@ -121,8 +142,13 @@ class Physics:
                 ]
             ):
                 stated |= all_of_it > 0
-                if all_of_it or own:
-                    least[at] = min(least[at], own / each or all_of_it / gpus)
+                if own:
+                    least[at] = min(least[at], own / each)
+                elif all_of_it:
+                    part = all_of_it / gpus
+                    if cpus_each is not None and at == 0:
+                        part = cpus_each(slot.node)
+                    least[at] = min(least[at], part)
         if not stated and not given:
             return 1.0
         cpus = given.get("cpus_per_gpu", least[0])
@@ -176,6 +202,15 @@ class Physics:
             alone = profile.rate(kind.name, kind.speed, size, asked, tier)
             self._known[key] = self.steady * part * alone
         return self._known[key]
+
+    def transfer(self, declared: Declared, job: int, placement: Placement) -> Transfer | None:
+        """What the job moves between nodes in each step; None: nothing, or it is not known."""
+        profile = self.profiles.of(declared.models[declared.model[job]])
+        if self.links is None or profile.steps is None or profile.goodput is not None:
+            return None
+        kind = self.nodes.type_specs[self.nodes.gpu_type[placement[0].node]]
+        speed = profile.by_type.get(kind.name, kind.speed)
+        return self.links.transfer(profile.steps, placement, self.tier(placement), speed)
 
     def spliced(self, gpus: int, asked: int) -> tuple[int, float]:
         """The size at which a job on `gpus` GPUs that asks for `asked` computes, and what is left

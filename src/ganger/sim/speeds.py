@@ -17,6 +17,8 @@ from ganger.core.units import NEVER, SECOND, WHOLE
 from ganger.estimate.sharing.partial_backprop import part_of_step, worth
 from ganger.sim import tenancy
 from ganger.sim.attempts import FAIL, FINISH, PACE, SUSPENSION, Attempts
+from ganger.sim.host_resources import HostResources
+from ganger.sim.links.sharing import Sharing
 from ganger.sim.tenancy import Guest, Has, Terms
 
 _START = Started.rank
@@ -53,6 +55,7 @@ class Speeds:
         self._grown: dict[int, float] = {}
         """By job that still computes at its old level: the level that it will have."""
         self._supply: dict[int, float] = {}
+        self._hosts = HostResources(attempts)
         self._terms: dict[int, Terms] = {}
         """By job that was given any (see `sim.tenancy`)."""
         self._company: dict[int, _OnDevices] = {}
@@ -69,6 +72,8 @@ class Speeds:
         """By job with others on GPUs of that type on which their memory does not fit: these."""
         self.awaited: set[int] = set()
         """Jobs whose Started is filed and has not happened."""
+        self.links = Sharing(attempts) if attempts.physics.links is not None else None
+        """What sharing links between nodes leaves of speeds."""
 
     # ------------------------------------------------------------------ rescaling
 
@@ -82,7 +87,7 @@ class Speeds:
             return None
         before = self._level[job]
         attempts.halt(job)
-        near = self.neighbours(job)
+        near = self.leaving(job)
         attempts.alive[job] = 0
         attempts.forget(job)
         attempts.instant.append(Released(job, action.attempt - 1, attempts.done(job)))
@@ -103,7 +108,10 @@ class Speeds:
             self._grown[job] = level
             level = before
         self._level[job] = level
-        self._supply[job] = self._physics.supply(attempts.declared, job, placement, {})
+        self._hosts.start(job)
+        self._supply[job] = self._hosts.supply(job, placement)
+        if self.links is not None:
+            self.links.moved.add(job)
         self.refresh([job, *self.neighbours(job)], attempts.instant)
         if job in self._grown:
             until = attempts.began[job] + ready
@@ -118,12 +126,23 @@ class Speeds:
         each has now tells the one alone."""
         for job, placement in held.items():
             self._level[job] = 1.0
-            self._supply[job] = self._physics.supply(self._attempts.declared, job, placement, {})
+            self._hosts.give(job, knobs.get(job, {}))
+            self._supply[job] = self._hosts.supply(job, placement)
             if "request" in knobs.get(job, {}):
                 self._terms[job] = Terms.of(knobs[job])
         for job in held.keys() & self._terms.keys():
             self._by_terms(job)
             self._settles[job] = [(0, has) for _, has in self._settles[job]]
+        if self.links is not None:
+            self.links.adopt(held, knobs)
+        if self._physics.streaming:  # how much each moves is not told by how fast it is
+            rates = [
+                (job, self._physics.rate(self._attempts.declared, job, held[job])) for job in held
+            ]
+            self._level |= dict(rates)
+            for job, level in rates:
+                self._hosts.note(job, self._slowed(job, level))
+            return
         for job in held:
             self._level[job] = self._attempts.rate[job] / self._slowed(job, 1.0)
 
@@ -132,11 +151,26 @@ class Speeds:
         rates have settled."""
         if token == _SETTLED:
             self.refresh([job], events)
+        if token < _SETTLED and self.links is not None:
+            self.links.reached(job, token)
         if token == -self._attempts.alive[job] % SUSPENSION:
             level = self._grown.pop(job, None)
             if level is not None and self._attempts.alive[job]:
                 self._level[job] = level
                 self.refresh([job], events)
+
+    # ------------------------------------------------------------------ links
+
+    def leaving(self, job: int) -> list[int]:
+        """The job computes no more on its GPUs; its neighbours, whose speeds that may change."""
+        if self.links is not None:
+            self.links.moved.add(job)
+        return self.neighbours(job)
+
+    def settle(self, events: list[AnyEvent]) -> None:
+        """After all that happened at one instant: the speeds of those that share links."""
+        if self.links is not None and (changed := self.links.settle()):
+            self.refresh(changed, events)
 
     # ------------------------------------------------------------------ supply
 
@@ -145,15 +179,14 @@ class Speeds:
         attempts, job = self._attempts, action.job
         placement = attempts.where.get(job)
         if placement is not None and attempts.alive[job] % SUSPENSION == action.attempt:
-            knobs = {
-                name: float(value)
-                for name, value in action.knobs.items()
-                if not isinstance(value, str)
-            }
-            self._supply[job] = self._physics.supply(attempts.declared, job, placement, knobs)
+            self._hosts.give(job, action.knobs)
+            self._supply[job] = self._hosts.supply(job, placement)
             if "request" in action.knobs:
                 self._set_terms(job, action)
-            self.refresh([job], attempts.instant)
+            if self.links is not None:
+                self.links.tune(job, action.knobs)
+            near = self.neighbours(job) if self._hosts.shared else ()
+            self.refresh([job, *near], attempts.instant)
 
     def _set_terms(self, job: int, action: Tune) -> None:
         """Put the job on the terms that it is given, or on none."""
@@ -171,17 +204,18 @@ class Speeds:
 
     def neighbours(self, job: int) -> list[int]:
         """The other jobs that compute, or will, and whose speed may depend on its being there:
-        those on its nodes where models disturb each other, else those that share GPUs with it. A
-        search computes nothing itself."""
+        those on its nodes where models disturb each other or take what others need of the host,
+        else those that share GPUs with it. A search computes nothing itself."""
         where = self._attempts.where.get(job, ())
         shared = bool(where) and (where[0].share > 0 or job in self._terms)
-        if not (shared or self._physics.disturbing):
+        by_node = self._physics.disturbing or self._hosts.shared
+        if not (shared or by_node):
             return []
         on_node = self._attempts.on_node
         if len(where) == 1 and len(on_node[where[0].node]) == 1:
             return []
         near = {other for slot in where for other in on_node[slot.node]} - {job}
-        if not self._physics.disturbing:
+        if not by_node:
             held, mine = self._attempts.where, _masks(where)
             near = {
                 other
@@ -329,16 +363,33 @@ class Speeds:
 
     def refresh(self, jobs: Iterable[int], events: list[AnyEvent]) -> None:
         """Bring the speed of those that hold GPUs up to date."""
-        attempts = self._attempts
-        for job in jobs:
+        attempts, streaming = self._attempts, self._physics.streaming
+        for job in self._also_moved(jobs) if self._hosts.shared else jobs:
             if attempts.alive[job] and job not in attempts.paced:
                 rate = self._slowed(job, self._level[job])
+                if streaming:
+                    rate *= self._hosts.left(job)
                 if rate != attempts.rate[job]:
                     self._set_rate(job, rate, events)
+
+    def _also_moved(self, jobs: Iterable[int]) -> list[int]:
+        """These jobs, once what they have of the host is up to date, and those near one that takes
+        more or less of it than before."""
+        attempts, hosts, crowded = self._attempts, self._hosts, self._hosts.crowded
+        found = dict.fromkeys(jobs)
+        for job in list(found):
+            if attempts.alive[job] and job not in attempts.paced:
+                if crowded:
+                    self._supply[job] = hosts.supply(job, attempts.where[job])
+                if hosts.note(job, self._slowed(job, self._level[job])):
+                    found |= dict.fromkeys(self.neighbours(job))
+        return list(found)
 
     def _slowed(self, job: int, level: float) -> float:
         """What is left of the speed that the job's placement allows."""
         rate = level / self._slowdown(job) * self._supply[job]
+        if self.links is not None:
+            rate *= self.links.part(job)
         where = self._attempts.where[job]
         if job in self._terms:
             return rate * self._by_terms(job)
@@ -359,7 +410,9 @@ class Speeds:
         if awaited:
             heappush(heap, (began, _START, job, token))
         elif not self._corrected(job, attempt, rate):
-            events.append(Progressed(job, attempt, attempts.done(job), rate))
+            told = rate if self.links is None else self.links.tell(job, rate)
+            if told is not None:
+                events.append(Progressed(job, attempt, attempts.done(job), told))
         if attempts.total[job] < NEVER:
             takes = math.ceil((attempts.total[job] - attempts.did[job]) / rate)
             heappush(heap, (began + takes + attempts.leaving, FINISH, job, token))

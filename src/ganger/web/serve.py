@@ -155,6 +155,7 @@ class Server:
         await self._live.look()
         following = asyncio.create_task(self._live.run())
         watching = asyncio.create_task(self._watch())
+        expecting = asyncio.create_task(self._pages.expected.run())
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         before = os.umask(0o177)
@@ -171,8 +172,10 @@ class Server:
         try:
             await self._uvicorn.serve(sockets=[self._socket])
         finally:
+            await self._pages.pool.close()
             following.cancel()
             watching.cancel()
+            expecting.cancel()
             self._unlisten()
 
     def _unlisten(self) -> None:

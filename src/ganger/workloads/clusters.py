@@ -3,13 +3,14 @@
 A file (TOML, YAML or JSON by its extension) says `format = "ganger.cluster/1"` and holds `nodes`:
 a list of `count, gpus, gpu_type, cpus` (cores), `memory` (`256GiB`, or MiB), `pool, rack,
 nodes_per_rack, island` (GPUs that are joined closely; 0: all of the node), `labels, name, watts`
-(beside its GPUs), and the terms on which they are had: `market, zone, instance, price` or `prices`
-(a file), `bid, available` (a file), `notice, billed, rentable` (`core.spec.Offer`). If wanted it
+(beside its GPUs), `memory_bandwidth` (GB/s), and the terms on which they are had: `market, zone,
+instance, price` or `prices` (a file), `bid, available` (a file), `notice, billed, rentable`
+(`core.spec.Offer`). If wanted it
 holds `gpu_types` (`name, memory, watts, idle_watts`, `watts_from`: card, measured, assumed or
 stated, `price` in USD an hour, `speed`), `tenants` (`name, quota` in GPUs, `weight, parent`),
-`name` and `carbon` (g/kWh). HiEST's JSON says of `machines[number]` `core_per_socket`,
-`mem_per_socket` and `mem_per_gpu` (GB), `gpu_per_socket` and `gpu_distance`, whose least is an
-island's.
+`name`, `carbon` (g/kWh) and `network` (`workloads.topology`). HiEST's JSON says of
+`machines[number]` `core_per_socket`, `mem_per_socket` and `mem_per_gpu` (GB), `gpu_per_socket` and
+`gpu_distance`, whose least is an island's.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ganger.core.units import HOUR, MINUTE, SECOND, WHOLE, parse_duration, parse
 from ganger.workloads.documents import entries, figure, json_object, read_document
 from ganger.workloads.files import TextFile, open_text, suffix_of
 from ganger.workloads.rows import Category, Count, Text, read_delimited
+from ganger.workloads.topology import Layout, laid_out
 
 FORMAT: Final = "ganger.cluster/1"
 _GIB = 1024
@@ -125,6 +127,7 @@ class _Node(msgspec.Struct, forbid_unknown_fields=True):
     labels: list[str] = []
     name: str = ""
     watts: float | None = None
+    memory_bandwidth: float = 0.0
     market: Literal["on_demand", "spot", "reserved"] | None = None
     zone: str = ""
     instance: str = ""
@@ -135,6 +138,7 @@ class _Node(msgspec.Struct, forbid_unknown_fields=True):
     notice: str = "0s"
     billed: Literal["second", "minute", "hour"] = "second"
     rentable: bool = False
+    uplink: float | None = None
 
 
 class _Gpu(msgspec.Struct, forbid_unknown_fields=True):
@@ -156,21 +160,28 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     tenants: list[TenantSpec] = []
     name: str = ""
     carbon: float | None = None
+    network: Layout | None = None
 
 
 def _document(file: TextFile) -> ClusterSpec:
     document = read_document(file, FORMAT, _Document, docs="docs/cluster-file.md")
+    nodes = tuple(
+        _node(node, f"{file.where}: nodes[{i}]", file.path.parent)
+        for i, node in enumerate(document.nodes)
+    )
+    network = None
+    if document.network is not None:
+        place = f"{file.where}: network"
+        nodes, network = laid_out(document.network, nodes, place, file.path.parent)
     spec = ClusterSpec(
-        tuple(
-            _node(node, f"{file.where}: nodes[{i}]", file.path.parent)
-            for i, node in enumerate(document.nodes)
-        ),
+        nodes,
         tuple(
             _gpu(gpu, f"{file.where}: gpu_types[{i}]") for i, gpu in enumerate(document.gpu_types)
         ),
         tuple(document.tenants),
         document.name or file.path.name.split(".")[0],
         _stated(document.carbon, f"{file.where}: carbon", "give grams of CO2 for a kWh, 0 or more"),
+        network,
     )
     return describe(spec).check(file.where)
 
@@ -194,6 +205,10 @@ def _node(node: _Node, where: str, folder: Path) -> NodeSpec:
         node.name,
         _stated(node.watts, f"{where}.watts", "give watts of a node beside its GPUs, 0 or more"),
         offer,
+        max(
+            _stated(node.memory_bandwidth, f"{where}.memory_bandwidth", "give GB/s, 0 or more"), 0.0
+        ),
+        _stated(node.uplink, f"{where}.uplink", "give GB/s of a node's own link"),
     )
 
 

@@ -184,6 +184,13 @@ Examples:
     help="Time between switching a node on and its first use (helios-ces).",
 )
 @click.option(
+    "--slicing-cost",
+    "slicing",
+    default="0s",
+    show_default=True,
+    help="Time that a start takes more where a MIG slice has to be made (space-sharing).",
+)
+@click.option(
     "--profiling-cost",
     "profiling",
     default="0s",
@@ -197,6 +204,7 @@ Examples:
     help="How running jobs are resized: stop-restart, side-car, stop-free, io-free or "
     "device-proxy.",
 )
+@click.option("--by-step", is_flag=True, help="Simulate every step's transfers over shared links.")
 @click.option(
     "--outages",
     metavar="FILE|mtbf=..,mttr=..",
@@ -309,8 +317,10 @@ def simulate_jobs(trace: Path, cluster: str | None, recipe: str, options: dict[s
         restore=parse_duration(options["restore"], where="--restore-cost"),
         boot=parse_duration(options["boot"], where="--boot-cost"),
         profiling=parse_duration(options["profiling"], where="--profiling-cost"),
+        slicing=parse_duration(options["slicing"], where="--slicing-cost"),
         rescale=_protocol(options["rescale"]),
         checkpoint_every=parse_duration(options["every"], where="--checkpoint-every"),
+        by_step=options["by_step"],
     )
     setup = Setup(
         knows=options["knows"],

@@ -3,25 +3,31 @@ removes of them (`prune`)."""
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ganger.cli import completion
 from ganger.cli.live.jobs import path_of
-from ganger.client.answers import JobDetail, NodeAnswer, ReportAnswer
-from ganger.client.connection import Client
+from ganger.cli.text import print_json, table
+from ganger.client.answers import FamilyAnswer, JobDetail, NodeAnswer, ReportAnswer
+from ganger.client.connection import Client, NoDaemon, Refusal
+from ganger.client.grid import spoken
 from ganger.client.shown import shown
 from ganger.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from ganger.lab.tuning.own_searcher import Asked, Make
     from ganger.workloads.experiment.reading import Experiment
 
+OVER: Final = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
+_ROWS: Final = 10
 _AT_ONCE = 100
 """So many jobs are asked for in one request."""
 
@@ -56,12 +62,127 @@ def _trials(client: Client, search: JobDetail) -> list[JobDetail]:
     return found
 
 
+def going_on(client: Client, search: str) -> JobDetail:
+    """The search of that number. Raises BadInput where it is over."""
+    detail = search_named(client, search)
+    if detail.state in OVER:
+        raise BadInput(f"search {detail.job} is over: {detail.state.lower()}")
+    return detail
+
+
 def _reports(client: Client, search: JobDetail) -> Iterator[ReportAnswer]:
     """All that its trials reported, in order."""
     path, after = f"/v1/jobs/{search.job}/reports", 0
     while reports := client.call("GET", path, list[ReportAnswer], query={"after": after}):
         yield from reports
         after = reports[-1].id
+
+
+def earlier(
+    client: Client, searches: tuple[str, ...], fields: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """What trials of earlier searches reported last. Raises BadInput."""
+    if not fields.get("searcher"):
+        raise BadInput(
+            "the searcher learns from no reports",
+            where="--warm-start",
+            mend="use --searcher kde, tpe, gp or cma-es",
+        )
+    if fields["searcher"] == "client":
+        raise BadInput(
+            "a searcher of your own is told of this search only",
+            where="--warm-start",
+            mend="let it read what it should know, as `ganger tune export` writes it",
+        )
+    trials = list[dict[str, Any]]()
+    for search in searches:
+        family = search_named(client, search).family
+        for child in family.children if family is not None else ():
+            if child.step is not None:
+                trials.append({"params": child.params, "step": child.step, "value": child.value})
+    if not trials:
+        raise BadInput("no trial of it has reported", where="--warm-start", mend="name another")
+    return trials
+
+
+def asked_here(job: int, make: Make, name: str) -> Asked:
+    """A user's searcher for a search. What is wrong with it ends that: raises BadInput."""
+    from ganger.lab.tuning.own_searcher import Asked, stopped_with
+
+    client = Client()
+    try:
+        return Asked(client, job, make, name)
+    except Refusal:
+        raise
+    except BadInput as error:
+        raise stopped_with(client, job, error) from error
+
+
+def propose(client: Client, job: int, asked: Asked) -> None:
+    """Let a searcher propose what is wanted now. What is wrong with it ends the search: raises
+    BadInput."""
+    from ganger.lab.tuning.own_searcher import stopped_with
+
+    try:
+        asked.look()
+    except NoDaemon:
+        return  # it may be restarted
+    except Refusal:
+        return  # the search is over, or another process proposes for it
+    except BadInput as error:
+        raise stopped_with(client, job, error) from error
+
+
+def no_best(search: JobDetail) -> BadInput:
+    """Why no trial of a search is the best."""
+    family = search.family
+    if family is not None and any(each.value is not None for each in family.children):
+        kept = " and ".join(family.constraints)
+        return BadInput(f"no trial of search {search.label} keeps {shown(kept)}")
+    return BadInput(f"no trial of search {search.label} has reported yet")
+
+
+def goals_table(family: FamilyAnswer, *, only_front: bool = False) -> str:
+    """The trials that reported, those of the Pareto front first, then those that keep the
+    constraints: what they reported last of all metrics that count."""
+    first = set(family.pareto) if family.metrics else {family.best}
+    reported = [each for each in family.children
+                if each.value is not None and (each.job in first or not only_front)]  # fmt: skip
+    sign = -1.0 if family.more_is_better else 1.0
+    reported.sort(key=lambda each: (each.job not in first, not each.feasible,
+                                    sign * (each.value or 0.0)))  # fmt: skip
+    bounds = (re.split("[<>]=", each)[0] for each in family.constraints)
+    names = list(dict.fromkeys([*family.metrics, *bounds]))
+    word = "front" if family.metrics else "best"
+    rows = [
+        (
+            str(each.job),
+            word if each.job in first else "" if each.feasible else "breaks",
+            spoken(each.params),
+            f"{each.value:.6g}",
+            *(f"{each.metrics[name]:.6g}" if name in each.metrics else "" for name in names),
+        )
+        for each in reported[: _ROWS if not only_front else None]
+    ]
+    titles = ("JOBID", "", "PARAMETERS", family.metric or "VALUE", *names)
+    said = table(titles, rows, shrink=(2,))
+    if family.constraints:
+        said += f"\n(breaks: not {shown(' and '.join(family.constraints))})"
+    return said
+
+
+def print_front(family: FamilyAnswer, *, as_json: bool) -> None:
+    """Print the trials of the Pareto front. Raises BadInput where one metric counts."""
+    if not family.metrics:
+        raise BadInput(
+            "one metric counts in this search",
+            where="--pareto",
+            mend="state others with --also, or as `metrics` of the file",
+        )
+    if as_json:
+        print_json([each for each in family.children if each.job in family.pareto])
+        return
+    click.echo(goals_table(family, only_front=True))
 
 
 @click.command(

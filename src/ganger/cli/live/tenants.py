@@ -50,7 +50,8 @@ def fairshare(as_json: bool) -> None:
 
 _EXAMPLES = (
     "\b\nExamples:\n  ganger quota\n  ganger quota physics --limit 8"
-    "\n  ganger quota physics --quota 4 --weight 2\n  ganger quota physics --forget"
+    "\n  ganger quota physics --quota 4 --weight 2"
+    "\n  ganger quota physics --budget 500 --beyond ask\n  ganger quota physics --forget"
     "\n  ganger quota physics --member ann --member bob:100 --max-priority 10"
 )
 
@@ -70,6 +71,17 @@ _EXAMPLES = (
     help="Guaranteed GPUs, for recipes that know quotas, such as philly, hived and yarn-cs.",
 )
 @click.option("--weight", metavar="NUMBER|none", help="Weight of the tenant in fair shares.")
+@click.option(
+    "--budget",
+    metavar="USD|none",
+    help="What all that the jobs of the tenant hold may cost, at the prices of the cluster file.",
+)
+@click.option(
+    "--beyond",
+    type=click.Choice(["warn", "ask", "stop"]),
+    help="What follows when the budget is spent: it is only told; no job starts until somebody "
+    "gives more; those that run are stopped, too.",
+)
 @click.option(
     "--member",
     "members",
@@ -101,6 +113,8 @@ def quota(
     limit: str | None,
     share: str | None,
     weight: str | None,
+    budget: str | None,
+    beyond: str | None,
     members: tuple[str, ...],
     without: tuple[str, ...],
     max_priority: str | None,
@@ -117,12 +131,15 @@ def quota(
         "limit": limit,
         "quota": share,
         "weight": weight,
+        "budget": budget,
         "max_priority": max_priority,
         "max_weight": max_weight,
     }
     body: dict[str, Any] = {
         name: _value(name, value) for name, value in stated.items() if value is not None
     }
+    if beyond is not None:
+        body["beyond"] = beyond
     if members:
         body["members"] = dict(_member(text) for text in members)
     if without:
@@ -143,13 +160,16 @@ def quota(
             str(one.waiting),
             _said(one.quota),
             f"{one.weight:g}",
+            _money(one),
             str(one.max_priority),
             _members(one),
         )
         for one in found
     ]
-    titles = ("TENANT", "LIMIT", "LET IN", "WAITING", "QUOTA", "WEIGHT", "PRIORITY", "MEMBERS")
-    click.echo(table(titles, rows, shrink=(7, 0)))
+    titles = (
+        "TENANT", "LIMIT", "LET IN", "WAITING", "QUOTA", "WEIGHT", "SPENT", "PRIORITY", "MEMBERS"
+    )  # fmt: skip
+    click.echo(table(titles, rows, shrink=(8, 0)))
 
 
 def _asked(tenant: str | None, body: dict[str, Any], forget: bool) -> list[Quota]:
@@ -179,6 +199,14 @@ def _members(one: Quota) -> str:
     return ",".join(
         user if most is None else f"{user}:{most}" for user, most in one.members.items()
     )
+
+
+def _money(one: Quota) -> str:
+    """What is spent of the budget, and what follows."""
+    if one.budget is None or one.spent is None:
+        return "-"
+    over = f" ({one.beyond})" if one.spent >= one.budget else ""
+    return f"{one.spent:.2f} of {one.budget:g} USD{over}"
 
 
 def _said(value: float | None) -> str:

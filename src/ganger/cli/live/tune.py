@@ -13,7 +13,22 @@ import click
 from ganger.cli import completion
 from ganger.cli.lazy import Suggesting
 from ganger.cli.live.jobs import AWAY_SECONDS
-from ganger.cli.live.searches import Pruning, export, fitted, prune, report, search_named
+from ganger.cli.live.searches import (
+    OVER,
+    Pruning,
+    asked_here,
+    earlier,
+    export,
+    fitted,
+    goals_table,
+    going_on,
+    no_best,
+    print_front,
+    propose,
+    prune,
+    report,
+    search_named,
+)
 from ganger.cli.text import clock, moment, print_json, table
 from ganger.client.answers import (
     Changed,
@@ -30,15 +45,16 @@ from ganger.client.shown import shown
 from ganger.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from ganger.lab.tuning.own_searcher import Asked
     from ganger.workloads.experiment.reading import Experiment
 
 _LOOK_SECONDS: Final = 1.0
+_PROPOSE_SECONDS: Final = 0.1
 _ROWS: Final = 10
 _WORDS: Final = "tune"
 """Where an experiment is from that no file states."""
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _search = click.argument("search", metavar="SEARCH", shell_complete=completion.jobs)
-_OVER: Final = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
 
 
 class _Default(Suggesting):
@@ -82,10 +98,15 @@ def tune() -> None:
     help="What to try: lr=log:1e-4..1e-1, layers=1..5 (integers), bs=16|32|64.")  # fmt: skip
 @click.option("--metric", default="", help="What trials are judged by.")
 @click.option("--max/--min", "most", default=None, help="More is better. Default: less is.")
+@click.option("--also", multiple=True, metavar="NAME=min|max",
+    help="Another metric that counts for the Pareto front, with its direction.")  # fmt: skip
+@click.option("--constraint", multiple=True, metavar="METRIC<=BOUND",
+    help="What a trial must keep to be the best, like 'latency <= 50ms'.")  # fmt: skip
 @click.option("--recipe", default="", shell_complete=completion.inner_recipes,
     help="The recipe over the trials. Default: tune.asha.")  # fmt: skip
 @click.option("--searcher", default="",
-    help="random (default), quasi-random, grid, points, kde, tpe, gp, cma-es.")  # fmt: skip
+    help="random (default), quasi-random, grid, points, kde, tpe, gp, cma-es; or FILE.py:Class, a "
+    "searcher of your own, which runs in this process.")  # fmt: skip
 @click.option("--warm-start", multiple=True, metavar="SEARCH", shell_complete=completion.jobs,
     help="Let a searcher that learns know what trials of this search reported.")  # fmt: skip
 @click.option(
@@ -146,6 +167,7 @@ def run(
     """
     from ganger.client.request import convert
     from ganger.lab.tuning.live import search_of
+    from ganger.lab.tuning.own_searcher import is_own, make_of
 
     client = None if dry_run else Client()
     pruning = Pruning(client or Client(), checkpoints, keep, followed=not detach) if keep else None
@@ -153,8 +175,12 @@ def run(
     if client is not None and options["parallel"] is None and experiment.where == _WORDS:
         experiment = fitted(experiment, client.call("GET", "/v1/status", Status).gpus)
     fields = search_of(experiment, experiment.document.recipe)
+    own = experiment.document.searcher or ""
+    if is_own(own) and detach:
+        raise BadInput("the searcher runs in this process", where="--detach", mend="leave it out")
+    make = make_of(own) if is_own(own) else None
     if warm_start:
-        fields["earlier"] = _earlier(client or Client(), warm_start, fields)
+        fields["earlier"] = earlier(client or Client(), warm_start, fields)
     fields |= {
         "retries": retries,
         "cwd": str(Path.cwd()),
@@ -176,28 +202,8 @@ def run(
         by = f", proposed by {request.searcher}" if request.searcher else ""
         click.echo(f"search {answer.job}: {many} of {request.recipe}{by}")
     if not detach:
-        _follow_until_over(client, answer.job, pruning, as_json=as_json)
-
-
-def _earlier(
-    client: Client, searches: tuple[str, ...], fields: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """What trials of earlier searches reported last. Raises BadInput."""
-    if not fields.get("searcher"):
-        raise BadInput(
-            "the searcher learns from no reports",
-            where="--warm-start",
-            mend="use --searcher kde, tpe, gp or cma-es",
-        )
-    trials = list[dict[str, Any]]()
-    for search in searches:
-        family = search_named(client, search).family
-        for child in family.children if family is not None else ():
-            if child.step is not None:
-                trials.append({"params": child.params, "step": child.step, "value": child.value})
-    if not trials:
-        raise BadInput("no trial of it has reported", where="--warm-start", mend="name another")
-    return trials
+        asked = asked_here(answer.job, make, own) if make is not None else None
+        _follow_until_over(client, answer.job, pruning, asked, as_json=as_json)
 
 
 def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
@@ -228,6 +234,10 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     }  # fmt: skip
     if options["most"] is not None:
         said["mode"] = "max" if options["most"] else "min"
+    if options["also"]:
+        said["metrics"] = dict(each.partition("=")[::2] for each in options["also"])
+    if options["constraint"]:
+        said["constraints"] = list(options["constraint"])
     if options["parallel"] is not None:
         said["parallelism"] = options["parallel"]
     if options["gpus"] is not None:
@@ -251,11 +261,16 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
 
 
 def _follow_until_over(
-    client: Client, search: int, pruning: Pruning | None = None, *, as_json: bool
+    client: Client,
+    search: int,
+    pruning: Pruning | None = None,
+    asked: Asked | None = None,
+    *,
+    as_json: bool,
 ) -> NoReturn:
     """Exit as the search does; Ctrl-C ends following only."""
     try:
-        code = _follow(client, str(search), pruning, as_json=as_json)
+        code = _follow(client, str(search), pruning, asked, as_json=as_json)
     except KeyboardInterrupt:
         message = f"search {search} goes on; ganger tune follow {search}, or stop {search}"
         click.echo(f"\nganger: {message}", err=True)
@@ -263,8 +278,11 @@ def _follow_until_over(
     raise SystemExit(code)
 
 
-def _follow(client: Client, search: str, pruning: Pruning | None, *, as_json: bool) -> int:
-    """Say what happens until the search is over; the exit code."""
+def _follow(
+    client: Client, search: str, pruning: Pruning | None, asked: Asked | None, *, as_json: bool
+) -> int:
+    """Say what happens until the search is over; the exit code. What a searcher `asked` here
+    raises ends the search."""
     best, known, away_since = None, dict[str, int](), inf
     while True:
         try:
@@ -287,9 +305,11 @@ def _follow(client: Client, search: str, pruning: Pruning | None, *, as_json: bo
                 known = detail.children
         if pruning is not None:
             pruning.look(detail)
-        if detail.state in _OVER:
+        if detail.state in OVER:
             break
-        time.sleep(_LOOK_SECONDS)
+        if asked is not None:
+            propose(client, detail.job, asked)
+        time.sleep(_LOOK_SECONDS if asked is None else _PROPOSE_SECONDS)
     if as_json:
         print_json(detail)
     else:
@@ -326,6 +346,8 @@ def _summary(search: JobDetail) -> str:
     child, metric = _best(search), search.family.metric if search.family is not None else ""
     if child is not None:
         lines.append(f"best: {shown(_spoken(child))}")
+    elif any(each.value is not None for each in children):
+        lines.append(str(no_best(search)))
     elif children:
         failed = next((each.job for each in children if each.state == "FAILED"), None)
         why = f"they print {metric}=NUMBER, or call sdk.report; see"
@@ -333,6 +355,8 @@ def _summary(search: JobDetail) -> str:
             why = "trials failed; why is in"
         job = children[0].job if failed is None else failed
         lines.append(f"no trial has reported {metric}: {why} `ganger logs {job}`")
+    if search.family is not None and (search.family.metrics or search.family.constraints):
+        return "\n".join([*lines, goals_table(search.family)])
     reported = [each for each in children if each.value is not None]
     if child is not None and reported:
         falls = all((each.value or 0.0) >= (child.value or 0.0) for each in reported)
@@ -348,14 +372,6 @@ def _summary(search: JobDetail) -> str:
         more = len(children) - len(rows)
         lines.append(f"({more} more trial{'s' * (more > 1)}: `ganger show {search.job}`)")
     return "\n".join(lines)
-
-
-def _going_on(client: Client, search: str) -> JobDetail:
-    """The search of that number. Raises BadInput where it is over."""
-    detail = search_named(client, search)
-    if detail.state in _OVER:
-        raise BadInput(f"search {detail.job} is over: {detail.state.lower()}")
-    return detail
 
 
 tune.add_command(export)
@@ -394,34 +410,46 @@ def show(search: str, as_json: bool) -> None:
     click.echo(_summary(detail))
 
 
-@tune.command(epilog="\b\nExamples:\n  ganger tune best 12\n  ganger tune best 12 --json")
+@tune.command(epilog="\b\nExamples:\n  ganger tune best 12\n  ganger tune best 12 --pareto --json")
 @_search
+@click.option("--pareto", is_flag=True, help="Print all trials that no other one beats.")
 @_json
-def best(search: str, as_json: bool) -> None:
+def best(search: str, pareto: bool, as_json: bool) -> None:
     """Print the configuration of the best trial."""
     client = Client()
     detail = search_named(client, search)
     child = _best(detail)
-    if child is None:
-        raise BadInput(f"no trial of search {detail.label} has reported yet")
+    if child is None or detail.family is None:
+        raise no_best(detail)
+    if pareto:
+        print_front(detail.family, as_json=as_json)
+        return
     if as_json:
         print_json(child)
         return
     for name, value in child.params.items():
         click.echo(f"{name}={shown(value)}")
-    metric = detail.family.metric if detail.family is not None and detail.family.metric else "value"
+    metric = detail.family.metric or "value"
     click.echo(f"# {metric} {child.value:.6g} after step {child.step or 0:g}, job {child.job}")
     if child.checkpoint_dir:
         click.echo(f"# checkpoints in {shown(child.checkpoint_dir)}")
 
 
-@tune.command(epilog="\b\nExamples:\n  ganger tune follow 12")
+@tune.command(
+    epilog="\b\nExamples:\n  ganger tune follow 12\n  ganger tune follow 12 --searcher mine.py:Mine"
+)
 @_search
+@click.option("--searcher", default="", metavar="FILE.py:Class",
+    help="Go on with a searcher of your own, in this process.")  # fmt: skip
 @_json
-def follow(search: str, as_json: bool) -> None:
+def follow(search: str, searcher: str, as_json: bool) -> None:
     """Follow a search until it is over."""
+    from ganger.lab.tuning.own_searcher import make_of
+
     client = Client()
-    _follow_until_over(client, search_named(client, search).job, as_json=as_json)
+    job = search_named(client, search).job
+    asked = asked_here(job, make_of(searcher), searcher) if searcher else None
+    _follow_until_over(client, job, asked=asked, as_json=as_json)
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune pause 12")
@@ -430,7 +458,7 @@ def pause(search: str) -> None:
     """Let a search give back its GPUs, until it is resumed. Its trials save, and go on then; its
     deadline does not wait."""
     client = Client()
-    detail = _going_on(client, search)
+    detail = going_on(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/hold")
     if detail.state not in ("PENDING", "BLOCKED"):
         client.call("POST", f"/v1/jobs/{detail.job}/requeue")
@@ -442,7 +470,7 @@ def pause(search: str) -> None:
 def resume(search: str) -> None:
     """Let a search go on that was paused, as soon as there is room."""
     client = Client()
-    detail = _going_on(client, search)
+    detail = going_on(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/release")
     click.echo(f"search {detail.job} goes on when it has its GPUs")
 
@@ -488,6 +516,6 @@ def logs(search: str, lines: int) -> None:
 def stop(search: str) -> None:
     """End a search and all its trials."""
     client = Client()
-    detail = _going_on(client, search)
+    detail = going_on(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/cancel")
     click.echo(f"search {detail.job} is cancelled, and its trials with it")

@@ -25,6 +25,8 @@ class Nodes(Table):
         self.spec = spec
         self.offers = [group.offer for group in spec.nodes for _ in range(group.count)]
         """By node: on what terms it is had; None: it is there."""
+        self.bandwidth = [group.bandwidth for group in spec.nodes for _ in range(group.count)]
+        """By node: GB/s of its memory; 0: not stated."""
         self.names: list[str] = []
         self.types: Names[str] = Names()
         self.pools: Names[str] = Names([""])

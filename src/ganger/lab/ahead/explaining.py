@@ -204,6 +204,8 @@ def _refused(scene: Scene, row: int, found: Explanation) -> None:
         )
     elif found.reason == "AssocGrpGRES":
         found.lines.append("Its tenant has reached its quota.")
+    elif found.reason == "AssocGrpBilling":
+        found.lines.append("The budget of its tenant is spent: somebody has to give it more.")
     if said is None:
         return
     found.by, found.evidence, found.until = said.by, said.evidence, changes_in(said.until)
@@ -249,6 +251,8 @@ def in_numbers(evidence: dict[str, float], now: int) -> str:
             said.append(f"{name.removesuffix('_at')} in {format_duration(left)}")
         elif unit == "s":
             said.append(f"{name.replace('_', ' ')} {format_duration(round(value * SECOND))}")
+        elif unit == "usd":
+            said.append(f"{name} {value:.2f} USD")
         elif unit in _UNITS:
             thing = _UNITS[unit][: -1 if value == 1 else None]
             said.append(f"{name.replace('_', ' ')} {value:g} {thing}".rstrip())

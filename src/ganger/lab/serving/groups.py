@@ -76,8 +76,9 @@ def _estimates(runs: Sequence[ServingRun]) -> dict[str, Estimate]:
 def tied(one: Group, two: Group, metric: str) -> bool:
     """Whether two groups cannot be distinguished by a metric: over several seeds the 95 % interval
     of the difference, seed by seed, holds 0; else the figures are alike to a thousandth."""
-    mine = {run.setup.seed: run.metrics[metric] for run in one.runs}
-    others = {run.setup.seed: run.metrics[metric] for run in two.runs}
+    mine, others = (
+        {run.setup.seed: run.metrics[metric] for run in each.runs} for each in (one, two)
+    )
     return alike_by_seed(mine, others, one.mean(metric), two.mean(metric))
 
 

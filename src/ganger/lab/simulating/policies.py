@@ -10,6 +10,7 @@ import numpy as np
 
 from ganger.client.strangers import refuse_others_file
 from ganger.core.errors import BadInput, InvariantError
+from ganger.core.kernel import Kernel
 from ganger.core.protocols import Policy
 from ganger.core.spec import ClusterSpec, Kind
 from ganger.core.units import NEVER, WHOLE
@@ -17,6 +18,7 @@ from ganger.lab.simulating.oracles import told
 from ganger.lab.simulating.setup import Setup
 from ganger.lab.simulating.user_policy import OwnPolicy, load_own
 from ganger.lab.tuning.own_recipe import own_recipe
+from ganger.mechanisms.common.budgets import Budgets, budgets_spent
 from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel, searches
 from ganger.recipes import registry
@@ -118,6 +120,22 @@ def with_serving(policy: Policy, serving: str, *, recorded: bool = False) -> Pol
     """The policy, and beside it the recipe `serving` for services. Raises BadInput."""
     services = load_policy(serving, recorded=recorded, bounded=not recorded, plane="serving")
     return Planes(services, policy)
+
+
+def with_budgets(policy: Policy, cluster: ClusterSpec) -> Policy:
+    """The policy, and around it the budgets of tenants, if the cluster states any."""
+    stated = any(tenant.budget >= 0 for tenant in cluster.tenants)
+    return Budgets(policy) if stated else policy
+
+
+def over_budget(kernel: Kernel) -> list[str]:
+    """A note on each tenant that has spent its budget."""
+    spent = budgets_spent(kernel.view, kernel.memory, kernel.now)
+    return [
+        f"tenant {each.name} spent {spent[each.name]:.2f} of {each.budget:g} USD ({each.beyond})"
+        for each in kernel.nodes.spec.tenants
+        if each.name in spent and spent[each.name] >= each.budget - 1e-9
+    ]
 
 
 def composed(
@@ -253,6 +271,8 @@ def blame(policy: Policy, error: InvariantError) -> Exception:
             return part.wrong(str(error))
         if isinstance(part, Planes):
             parts += [part.serving, part.training]
+        elif isinstance(part, Budgets):
+            parts.append(part.inner)
         elif isinstance(part, TwoLevel):
             parts += [part.outer, part.inner]
     return error

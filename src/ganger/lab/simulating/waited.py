@@ -27,6 +27,7 @@ WORDS: Final = {
     "Resources": "nothing free fits it",
     "Priority": "other jobs come first",
     "AssocGrpGRES": "its tenant's quota is used up",
+    "AssocGrpBilling": "its tenant's budget is spent",
     "Grant": "its parent does not run",
     "": "unknown: the recipe gave no reason",
 }

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ganger.core.kernel import Kernel
+from ganger.core.tuning.goals import front
 from ganger.core.tuning.space import Point, Value
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.tuning.detail import Detail
@@ -43,6 +44,10 @@ class Trial:
     best: float
     last: float
     gpu_hours: float
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Those that count beside the one that judges, as it reported them last."""
+    feasible: bool = True
+    """Whether its last report keeps all constraints; `best` is over those that do."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ def result_of(
     hours, and what it would cost a moment later."""
     document = experiment.document
     sign = 1.0 if document.mode == "min" else -1.0
-    trials = _trials(kernel, configurations, reports, sign)
+    trials = _trials(kernel, configurations, reports, sign, experiment)
     steps = _best_by_time(reports, sign)
     jobs, kept = kernel.jobs, reports.kept
     begun, ended = int(jobs.first_start[_SEARCH]), int(jobs.finished[_SEARCH])
@@ -118,6 +123,7 @@ def result_of(
         "best_at_seconds": _number(best[0]),
         "best_configuration": winner.configuration if winner else None,
         "best_point": winner.point if winner else None,
+        **_goals(experiment, trials),
         "seconds": seconds,
         "gpu_hours": gpu_hours,
         "trial_gpu_hours": float(sum(trial.gpu_hours for trial in trials)),
@@ -145,13 +151,43 @@ def result_of(
     )
 
 
+def _goals(experiment: Experiment, trials: list[Trial]) -> dict[str, Any]:
+    """How many trials keep the constraints, and the Pareto front, where there are any."""
+    document, found = experiment.document, dict[str, Any]()
+    reported = [trial for trial in trials if trial.reports]
+    if experiment.constraints:
+        found["trials_feasible"] = sum(trial.feasible for trial in reported)
+    if document.metrics:
+        kept = [trial for trial in reported if trial.feasible]
+        points = [[trial.last, *(trial.metrics[name] for name in document.metrics)]
+                  for trial in kept]  # fmt: skip
+        found["pareto"] = [
+            {
+                "trial": kept[at].number,
+                "configuration": kept[at].configuration,
+                document.metric: kept[at].last,
+                **{name: kept[at].metrics[name] for name in document.metrics},
+            }
+            for at in front(points, [document.mode, *document.metrics.values()])
+        ]
+    return found
+
+
 def _trials(
-    kernel: Kernel, configurations: Configurations, reports: CurveReports, sign: float
+    kernel: Kernel,
+    configurations: Configurations,
+    reports: CurveReports,
+    sign: float,
+    experiment: Experiment,
 ) -> list[Trial]:
     jobs, kept = kernel.jobs, reports.kept
     of = np.frombuffer(kept.job, np.int64) if len(kept) else np.empty(0, np.int64)
     order = np.argsort(of, kind="stable")
     values = np.array(kept.value)[order]
+    keeps = np.ones(len(values), bool)
+    keeps[list(kept.broken)] = False
+    keeps = keeps[order]
+    wanted = {*experiment.document.metrics, *(each.metric for each in experiment.constraints)}
     epochs = np.array(kept.epoch)[order]
     starts = np.searchsorted(of[order], np.arange(jobs.n + 1))
     begun = int(jobs.first_start[_SEARCH])
@@ -159,7 +195,9 @@ def _trials(
     for job in range(_SEARCH + 1, jobs.n):
         mine = slice(int(starts[job]), int(starts[job + 1]))
         own = values[mine]
-        numbers = own[~np.isnan(own)]
+        numbers = own[~np.isnan(own) & keeps[mine]]
+        last = float(epochs[mine].max()) if len(own) else 0.0
+        others = reports.at_epoch(job, last) if wanted and len(own) else {}
         complete = len(own) and epochs[mine][-1] >= reports.last_epoch(job)
         if jobs.first_start[job] < 0:
             state = "waiting"
@@ -176,11 +214,13 @@ def _trials(
                 state=state,
                 started_seconds=_moment(int(jobs.first_start[job]), begun),
                 ended_seconds=_moment(int(jobs.finished[job]), begun),
-                epochs=float(epochs[mine].max()) if len(own) else 0.0,
+                epochs=last,
                 reports=len(own),
                 best=best,
                 last=float(own[-1]) if len(own) else math.nan,
                 gpu_hours=float(jobs.served[job]) / HOUR,
+                metrics={name: value for name, value in others.items() if name in wanted},
+                feasible=bool(len(own) and keeps[mine][-1]),
             )
         )
     return trials
@@ -197,6 +237,7 @@ def _best_by_time(reports: CurveReports, sign: float) -> list[tuple[float, float
         return []
     bad = np.array(kept.value) * sign
     bad[np.isnan(bad)] = math.inf
+    bad[list(kept.broken)] = math.inf
     lowest = np.minimum.accumulate(bad)
     better = np.flatnonzero(lowest < np.r_[math.inf, lowest[:-1]])
     return [(kept.at[at] / SECOND, float(sign * lowest[at])) for at in better.tolist()]
@@ -259,13 +300,18 @@ COLUMNS: Final = (
 def per_trial(runs: list[TuningRun]) -> str:
     """All trials of these runs as CSV: recipe and seed, the figures, then the parameters."""
     names = list(dict.fromkeys(name for run in runs for t in run.trials for name in t.point))
+    goals = list(dict.fromkeys(name for run in runs for t in run.trials for name in t.metrics))
+    goals += ["feasible"] * bool(goals)
     stream = io.StringIO()
     rows = csv.writer(stream, lineterminator="\n")
-    rows.writerow(["recipe", "seed", *COLUMNS, *names])
+    rows.writerow(["recipe", "seed", *COLUMNS, *goals, *names])
     for run in runs:
         for trial in run.trials:
             figures: list[Value] = [trial.number, trial.configuration, trial.state]
             figures += [_cell(getattr(trial, name)) for name in COLUMNS[3:]]
+            told = {name: _cell(value) for name, value in trial.metrics.items()}
+            told["feasible"] = str(trial.feasible).lower() if trial.reports else ""
+            figures += [told.get(name, "") for name in goals]
             point = [trial.point.get(name, "") for name in names]
             rows.writerow([run.recipe, run.seed, *figures, *point])
     return stream.getvalue()

@@ -101,18 +101,13 @@ def run_experiment(
     document = experiment.document
     configurations, choice = _chosen(experiment, source, recipe, seed)
     metrics = configurations.curves.metrics
-    if document.metric not in metrics:
-        raise BadInput(
-            f"the curves have no metric {document.metric!r}",
-            where=f"{experiment.where}: metric",
-            mend=f"they have {', '.join(metrics)}",
-        )
+    refuse_unknown(experiment, metrics)
     nodes = Nodes(place.cluster.check())
     limits = limits_of(experiment, place.cluster)
     search = _search(experiment, place.cluster)
     refuse_infeasible(experiment, configurations, limits)
     policy = Limited(choice.policy, limits) if limits else choice.policy
-    reports = CurveReports(document.metric, metrics)
+    reports = CurveReports(document.metric, metrics, experiment.constraints)
     if configurations.searcher is not None:
         sign = 1.0 if document.mode == "min" else -1.0
         reports.heard = lambda job, epoch, value: configurations.tell(job, epoch, sign * value)
@@ -192,6 +187,24 @@ def _detail(
         nodes={f"node {at}": gpus for at, gpus in enumerate(nodes.gpus[: nodes.n].tolist())},
         paid=paid_by([each for each in segments if not each.job], rates),
     )
+
+
+def refuse_unknown(experiment: Experiment, metrics: tuple[str, ...]) -> None:
+    """Raise BadInput for a metric that the curves do not have."""
+    document = experiment.document
+    constrained = (each.metric for each in experiment.constraints)
+    for place, names in (
+        ("metric", [document.metric]),
+        ("metrics", document.metrics),
+        ("constraints", constrained),
+    ):
+        for name in names:
+            if name not in metrics:
+                raise BadInput(
+                    f"the curves have no metric {name!r}",
+                    where=f"{experiment.where}: {place}",
+                    mend=f"they have {', '.join(metrics)}",
+                )
 
 
 def refuse_infeasible(
@@ -284,5 +297,10 @@ def limits_of(experiment: Experiment, cluster: ClusterSpec) -> Limits:
         for name in ("epochs", "gpu_hours", "money")
         if (value := getattr(budget, name)) is not None
     }
-    limits = Limits(experiment.deadline, prices=prices, target=experiment.document.target)
+    limits = Limits(
+        experiment.deadline,
+        prices=prices,
+        target=experiment.document.target,
+        constraints=experiment.constraints,
+    )
     return replace(limits, **given)

@@ -31,6 +31,7 @@ from ganger.core.state.jobs import Phase
 from ganger.core.state.table import Ids
 from ganger.core.units import NEVER, SECOND, WHOLE
 from ganger.core.view import View
+from ganger.mechanisms.common.budgets import Budgets
 from ganger.mechanisms.common.two_level import TwoLevel
 from ganger.mechanisms.ordering.periodic import Periodic
 from ganger.mechanisms.ordering.queue import QueuePolicy
@@ -74,6 +75,7 @@ MECHANISMS: Final = {
     "MatchingPolicy": "the matching of jobs to GPUs",
     "PromisePolicy": "the leases promised before deadlines",
     "TimeSlices": "the turns on GPUs",
+    "Budgets": "the budgets of tenants",
 }
 """What refuses, in words, by `Reason.by`."""
 
@@ -150,6 +152,8 @@ def ranks(policy: Policy, within: int) -> Callable[[View, int], Ids] | None:
         return ranks(policy.outer if within < 0 else policy.inner, -1)
     if isinstance(policy, Periodic):
         return ranks(policy.policy, within)
+    if isinstance(policy, Budgets):
+        return ranks(policy.inner, within)
     if isinstance(policy, Heeding):
         return ranks(policy.inner, within)
     return policy.ahead if isinstance(policy, QueuePolicy) else None

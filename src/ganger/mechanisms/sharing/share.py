@@ -36,7 +36,8 @@ class Parts(Place):
             return super().find(view, ledger, job, cells, gpus)
         there = _parts(ledger, self.mode)
         for cell in ledger.cells_for(shape) if cells is None else cells:
-            found = self._in_cell(ledger, cell, shape, self.ranked(view, ledger, job, cell, there))
+            ranked = self.ranked(view, ledger, job, cell, there)
+            found = self._in_cell(view, ledger, cell, shape, ranked)
             if found is not None:
                 return found
         return None
@@ -50,8 +51,17 @@ class Parts(Place):
         shared.sort(key=lambda key: (-sum(part.compute for part in in_use[key]), key))
         return [(key, in_use.get(key, [])) for key in shared + free]
 
+    def admits(
+        self, view: View, ledger: Ledger, device: tuple[int, int], used: list[Part], part: Part
+    ) -> bool:
+        """Whether `part` may be on the device beside what is `used` there."""
+        nodes = ledger.nodes
+        memory = nodes.type_specs[nodes.gpu_type[device[0]]].memory
+        return may_share(self.mode, [*used, part], memory)
+
     def _in_cell(
         self,
+        view: View,
         ledger: Ledger,
         cell: Cell,
         shape: Shape,
@@ -65,7 +75,7 @@ class Parts(Place):
             room = _host_room(ledger, node, needs) - masks.get(node, 0).bit_count()
             if not _has_room(ledger, node, device, part, memory):
                 continue
-            if room > 0 and may_share(self.mode, [*used, part], cell.gpu_type, memory):
+            if room > 0 and self.admits(view, ledger, (node, device), used, part):
                 masks[node] = masks.get(node, 0) | 1 << device
                 left -= 1
             if not left:

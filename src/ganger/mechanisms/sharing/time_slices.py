@@ -25,6 +25,7 @@ from ganger.mechanisms.common.holdings_delta import HoldingsDelta
 from ganger.mechanisms.common.reasons import decides_at
 from ganger.mechanisms.common.reconcile import STAYS
 from ganger.mechanisms.placement.place import PACK, Placer
+from ganger.mechanisms.sharing.crowds import Crowds, Device, Groups
 
 TRIES: Final = 8
 """So many of those whose turn is over are looked at for the place of one job that waits."""
@@ -33,28 +34,31 @@ _PENDING: Final = int(Phase.PENDING)
 _TRAIN: Final = int(Kind.TRAIN)
 _UNTIL: Final = QUEUED | STARTED | CAPACITY_FREED | CAPACITY_LOST | COMMANDED
 
-Device: TypeAlias = tuple[int, int]
-"""Node and number of the device in it."""
 Waits: TypeAlias = tuple[int, int]
 """Since when, and which job."""
-Groups: TypeAlias = list[tuple[int, ...]]
 
 
 class Packs(Protocol):
-    """Which jobs may compute side by side on the same GPUs. `groups`: the jobs that compute on
-    the same devices, each group once."""
+    """Which jobs may compute side by side on the same GPUs."""
 
-    def learn(self, view: View, memory: Any, groups: Groups) -> Any:
+    def follow(self, view: View, memory: Any, lost: Groups, found: Groups) -> None:
+        """Of the groups of jobs that compute on the same devices, of which some has a part, those
+        that are no more, and those that are new or of which a job changed."""
+
+    def learn(self, view: View, memory: Any) -> Any:
         """What is known now: what was kept, and what `view` tells."""
 
     def placement(self, view: View, job: int, placement: Placement) -> Placement:
         """`placement` as the job is to hold it, so that another may come beside it."""
 
-    def apart(self, view: View, memory: Any, groups: Groups) -> list[int]:
+    def apart(self, view: View, memory: Any) -> list[int]:
         """Jobs that have to yield now, because of those beside them."""
 
     def may_pair(self, view: View, memory: Any, job: int) -> bool:
         """Whether the job may compute beside any other at all."""
+
+    def partners(self, view: View, memory: Any, job: int) -> Iterable[int]:
+        """All jobs that compute and beside which `job`, which waits, may; ascending."""
 
     def beside(self, view: View, memory: Any, job: int, others: list[int]) -> bool:
         """Whether `job`, which waits or sleeps, may compute beside `others`, which compute."""
@@ -64,7 +68,7 @@ class Packs(Protocol):
     ) -> tuple[tuple[str, float], ...]:
         """The numbers by which these two compute side by side."""
 
-    def wake(self, view: View, memory: Any, groups: Groups) -> int:
+    def wake(self, view: View, memory: Any) -> int:
         """When it has to be asked again; NEVER if it need not be."""
 
 
@@ -89,9 +93,10 @@ class TimeSlices:
         """The turns that begin now."""
         turns, packs = _Turns(view, self), self.packs
         if packs is not None:
-            groups = turns.groups()
-            turns.memory = memory = packs.learn(view, revived(memory, packs.learn), groups)
-            for job in packs.apart(view, memory, groups):
+            turns.memory = revived(memory, packs.learn)
+            turns.regroup()
+            turns.memory = memory = packs.learn(view, turns.memory)
+            for job in packs.apart(view, memory):
                 turns.take_turn_from([job], keeps=True)
         for job in turns.waiting():
             if job in view.ledger.asleep:
@@ -100,7 +105,8 @@ class TimeSlices:
                 turns.start(job)
         wake = min(turns.wake, turns.next_turn())
         if packs is not None:
-            wake = min(wake, packs.wake(view, memory, turns.groups()))
+            turns.regroup()
+            wake = min(wake, packs.wake(view, memory))
         return view.draft.plan(turns.reasons(), wake, _UNTIL), memory
 
     def why_beside(
@@ -120,16 +126,16 @@ class _Turns:
         self._view, self._slices = view, slices
         self.memory: Any = None
         self.wake = NEVER
-        self._mine = set(view.active.tolist())
         self._resumed: set[int] = set()
         self._refused: set[int] = set()
         """Shapes for which there was no place."""
         self._standing = view.cached(Standing)
         self._standing.follow(view, self.turn_ends)
 
-    def groups(self) -> Groups:
-        """The jobs that compute on the same parts of devices, each group once."""
-        return self._standing.groups()
+    def regroup(self) -> None:
+        """Tell which jobs compute together now."""
+        if self._slices.packs is not None:
+            self._slices.packs.follow(self._view, self.memory, *self._standing.regrouped())
 
     def _note(self, job: int, ends: int = NEVER) -> None:
         """The job computes where it is from now on, or sleeps."""
@@ -139,7 +145,7 @@ class _Turns:
         """The jobs that wait for a turn, the one that has waited longest first, but for those in
         the queue of a shape that found no place."""
         view, at = self._view, self._view.at
-        sleeping = self._mine & view.ledger.asleep & view.resumable
+        sleeping = [job for job in view.ledger.asleep & view.resumable if view.is_active(job)]
         lines = self._standing.lines
         line: list[Waits] = sorted((at.since[job], job) for job in sleeping)
         heap = [(first[0], shape, 0, first) for shape, first in lines.items() if first]
@@ -159,7 +165,7 @@ class _Turns:
         at = self._view.at
         if job in self._resumed:
             return self._after_a_quantum(self._view.now)
-        if job not in self._mine:
+        if not self._view.is_active(job):
             return NEVER
         if at.phase[job] != _RUNNING or at.kind[job] != _TRAIN or at.on_preempt[job] in STAYS:
             return NEVER
@@ -243,7 +249,8 @@ class _Turns:
         view, packs = self._view, self._slices.packs
         if packs is None or not packs.may_pair(view, self.memory, job):
             return False
-        for other in self._standing.sharing(view.at.gpus[job]):
+        self.regroup()
+        for other in packs.partners(view, self.memory, job):
             placement = view.ledger.holds[other][1]
             if self._may_join(job, self._in_the_way(other)) and view.ledger.is_free(
                 view.draft.shape(job), placement
@@ -303,11 +310,10 @@ class Standing:
     __slots__ = (
         "_asleep",
         "_computing",
+        "_crowds",
         "_delta",
-        "_groups",
         "_in_line",
         "_over",
-        "_sharing",
         "_touched",
         "_turns",
         "_waiting",
@@ -325,10 +331,7 @@ class Standing:
         """By number of GPUs and end of their turns, those whose turns were not over."""
         self._over: dict[int, list[tuple[int, int]]] = {}
         """By number of GPUs, those whose turns were over: (when that was, job), ascending."""
-        self._groups: Groups | None = None
-        """What `groups` says; None: they have changed."""
-        self._sharing: dict[int, set[int]] = {}
-        """By number of GPUs, those that compute on parts of them, so that others may join."""
+        self._crowds = Crowds()
         self._touched: set[int] = set()
         self.lines: dict[int, list[Waits]] = {}
         """By shape, the jobs in the queue, the one that has waited longest first."""
@@ -381,14 +384,14 @@ class Standing:
         computes = job not in ledger.asleep
         waits = not computes and job in view.resumable  # else people want it to sleep
         seen = self.seen[job] = Seen(held, devices, computes, waits, view.at.size[job], ends)
+        if computes:
+            self._crowds.stir(devices)
         for device in devices if computes else ():
             self._computing.setdefault(device, []).append(job)
         for device in devices if waits else ():
             self.below[device] = self.below.get(device, 0) + 1
         if computes and ends < NEVER:
             self._turns.setdefault(seen.size, {}).setdefault(ends, set()).add(job)
-        if computes and held[1] and held[1][0].share:
-            self._sharing.setdefault(seen.size, set()).add(job)
 
     def gave_way(self, job: int, *, asleep: bool) -> None:
         """The job computes no more where it did; `asleep`: it waits there for its next turn."""
@@ -402,7 +405,6 @@ class Standing:
 
     def _forget(self, job: int) -> None:
         seen = self.seen.pop(job, None)
-        self._groups = None
         if seen is None:
             return
         if seen.waits:
@@ -412,13 +414,13 @@ class Standing:
                     del self.below[device]
         if not seen.computes:
             return
+        self._crowds.stir(seen.devices)
         for device in seen.devices:
             self._computing[device].remove(job)
         over, turn = self._over.get(seen.size, []), (seen.ends, job)
         at = bisect_left(over, turn)
         if over[at : at + 1] == [turn]:
             del over[at]
-        self._sharing.get(seen.size, _NOBODY).discard(job)
         turns = self._turns.get(seen.size, {})
         if seen.ends in turns:
             turns[seen.ends].discard(job)
@@ -430,19 +432,14 @@ class Standing:
         computing = self._computing
         return sorted({job for device in devices for job in computing.get(device, ())})
 
-    def groups(self) -> Groups:
-        """The jobs that compute together on devices of which some of them has a part, each group
-        once."""
-        if self._groups is None:
-            computing, seen = self._computing, self.seen
-            jobs = sorted(job for sized in self._sharing.values() for job in sized)
-            crowds = (computing[device] for job in jobs for device in seen[job].devices)
-            self._groups = list(dict.fromkeys(tuple(sorted(crowd)) for crowd in crowds))
-        return self._groups
+    def regrouped(self) -> tuple[Groups, Groups]:
+        """Of the groups of jobs that compute on the same devices, of which some has a part, those
+        that are no more since the last call, and those that are new or of which a job changed."""
+        return self._crowds.changes(self._computing, self._shares)
 
-    def sharing(self, size: int) -> list[int]:
-        """The jobs that compute on parts of so many GPUs, ascending."""
-        return sorted(self._sharing.get(size, ()))
+    def _shares(self, job: int) -> bool:
+        """Whether the job has a part of its devices."""
+        return self.seen[job].held[1][0].share > 0
 
     def due(self, least: int, now: int) -> tuple[list[int], int]:
         """Of the jobs with `least` GPUs or more some whose turns are over: those with the fewest
@@ -468,6 +465,3 @@ class Standing:
     def _deepest(self, job: int) -> int:
         """How many sleep below the job, on the device where these are most."""
         return max([self.below.get(device, 0) for device in self.seen[job].devices], default=0)
-
-
-_NOBODY: Final[set[int]] = set()

@@ -10,6 +10,7 @@ import msgspec
 
 from ganger.core.plan import AskAt, Plan, Spawn, Start
 from ganger.core.protocols import revived
+from ganger.core.tuning.goals import Constraint, feasible
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.common.two_level import Search, wanted_by
@@ -24,7 +25,8 @@ class Limits:
     """The most that a search may take. `deadline`: microseconds since it was submitted. `epochs`:
     of all its trials together. `gpu_hours`: what it holds, whether its trials use that or not.
     `money`: for these, at `prices` by GPU type, in money per GPU-hour; without any, at those of the
-    cluster. `target`: a value of its metric with which it ends."""
+    cluster. `target`: a value of its metric with which it ends, if a trial reports it that keeps
+    the `constraints`."""
 
     deadline: int = NEVER
     epochs: float = float(NEVER)
@@ -32,6 +34,7 @@ class Limits:
     money: float = float(NEVER)
     prices: tuple[tuple[str, float], ...] = ()
     target: float | None = None
+    constraints: tuple[Constraint, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is any."""
@@ -204,7 +207,13 @@ class Limited:
             return False
         mode: Mode = getattr(self.inner, "mode", Mode.MIN)
         curves = (view.trials.get(job) for job in {*view.active.tolist(), *view.changed})
-        return any(self.limits.hit(c.values[-1], mode) for c in curves if c and c.values)
+        constraints = self.limits.constraints
+        return any(
+            self.limits.hit(curve.values[-1], mode)
+            and (not constraints or feasible(constraints, curve.last_metrics()))
+            for curve in curves
+            if curve and curve.values
+        )
 
     def _trained(self, view: View, before: dict[int, float]) -> dict[int, float]:
         """By trial the most epochs that it has reported."""

@@ -21,6 +21,7 @@ from ganger.mechanisms.ordering.queue import QueuePolicy
 from ganger.mechanisms.placement.place import Revocable
 from ganger.mechanisms.provisioning.notice import Heeding
 from ganger.mechanisms.sharing.share import Parts
+from ganger.mechanisms.sharing.slices import SlicedPolicy, Slices
 from ganger.recipes.registry import Many, Name, Paper, Period, Positive, recipe
 from ganger.recipes.training.baselines import LECTURE
 
@@ -38,9 +39,12 @@ def space_sharing(mode: Sharing = Sharing.MPS, walk: Walk = Walk.SKIP) -> Policy
     """First come, first served, with several jobs on one GPU where the hardware allows it.
 
     A job that asks for a share goes to the fullest device where it may sit: `mps` needs memory
-    and thread percentages to add up, `mig` rounds each job up to a partition, `time` needs
-    memory to add up. Jobs that slow each other down are not modelled here.
+    and thread percentages to add up, `time` needs memory to add up. `mig` rounds each job up to a
+    slice of the device, which starts where NVIDIA's table of placements lets it start, beside those
+    of jobs that run, and stays there. Jobs that slow each other down are not modelled here.
     """
+    if mode is Sharing.MIG:
+        return SlicedPolicy(QueuePolicy("space-sharing", FIRST_COME, walk, place=Slices()))
     return QueuePolicy("space-sharing", FIRST_COME, walk, place=Parts(mode=mode))
 
 

@@ -37,7 +37,7 @@ from ganger.core.units import SECOND
 from ganger.core.view import View
 from ganger.lab.log import Divergence, memory_hash
 from ganger.lab.simulating.oracles import oracle_of_past
-from ganger.lab.simulating.policies import load_policy, with_inner, with_serving
+from ganger.lab.simulating.policies import load_policy, with_budgets, with_inner, with_serving
 from ganger.service.durable.journal import Decided, Header, Journal, SetAside, readable
 
 log = logging.getLogger("ganger.service")
@@ -92,7 +92,9 @@ def policy_of(header: Header) -> Policy:
     policy = load_policy(header.policy, recorded=True, bounded=False)
     if header.inner:
         policy = with_inner(policy, header.inner, recorded=True)
-    return with_serving(policy, header.serving, recorded=True) if header.serving else policy
+    if header.serving:
+        policy = with_serving(policy, header.serving, recorded=True)
+    return with_budgets(policy, header.cluster)
 
 
 def make_kernel(header: Header, snapshot: Snapshot | None, *, validate: bool = False) -> Kernel:

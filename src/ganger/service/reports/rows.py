@@ -33,11 +33,13 @@ from ganger.engines.machines import Box
 from ganger.lab.ahead import explaining
 from ganger.lab.ahead.explaining import Measured, Scene
 from ganger.lab.ahead.whatif import Outlook
+from ganger.mechanisms.common.budgets import budgets_spent
 from ganger.service.daemon import Daemon
 from ganger.service.durable.recovery import guard_of
 from ganger.service.jobs.launches import pattern
 from ganger.service.jobs.rights import Rights
 from ganger.service.reports import families
+from ganger.service.reports.costs import cost_of
 
 NAMED_MAX: Final = 1000
 """How many jobs and arrays one request may name."""
@@ -144,6 +146,19 @@ def measured(daemon: Daemon, row: int) -> Measured:
     return Measured(min((use.rate for use in uses), default=None), min(speeds, default=None))
 
 
+def in_use(daemon: Daemon, row: int) -> tuple[float | None, float | None]:
+    """How busy a job's GPUs are (a part of the time) and how many cores it uses, as agents saw it
+    last; None where they do not measure it."""
+    every: dict[object, Used] = getattr(daemon.engine, "uses", {})
+    attempt = int(daemon.kernel.jobs.attempt[row])
+    uses = [use for use in list(every.values()) if use.key.both == (row, attempt)]
+    busy = [use.gpu for use in uses if use.gpu >= 0.0]
+    return (
+        sum(busy) / len(busy) if busy else None,
+        sum(use.cores for use in uses) if uses else None,
+    )
+
+
 def job_answer(daemon: Daemon, row: int) -> JobAnswer:
     """One job, as lists show it."""
     return JobAnswer(**_common(daemon, row))
@@ -227,7 +242,9 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
     shape, launch = jobs.shapes[jobs.shape[row]], facts.launch
     needs = shape.roles[0].needs
     phase = Phase(jobs.phase[row])
-    pended = int(jobs.pended[row])
+    pended, served = int(jobs.pended[row]), int(jobs.served[row])
+    if phase == Phase.RUNNING:
+        served += (daemon.now() - int(jobs.since[row])) * int(jobs.size[row])
     if phase == Phase.PENDING:
         pended += daemon.now() - int(jobs.pending_since[row])
     attempts = daemon.reader.attempts(row)
@@ -237,8 +254,14 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
     common, found = _common(daemon, row), families.family(daemon, row)
     if found is not None and len(found.children) == sum(common["children"].values()):
         common["children"] = dict(sorted(Counter(each.state for each in found.children).items()))
+    busy, cores = in_use(daemon, row) if phase == Phase.RUNNING else (None, None)
+    hours, cost = cost_of(daemon, row, attempts)
     return JobDetail(
         **common,
+        gpu_busy=busy,
+        cores=cores,
+        gpu_hours=hours,
+        cost=cost,
         command=list(launch.command),
         script=bool(facts.script),
         cwd=launch.cwd,
@@ -255,7 +278,7 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         after=[before + 1 for before in (*jobs.after.get(row, ()), *facts.waits_for.rows)],
         on_preempt=OnPreempt(jobs.on_preempt[row]).name.lower(),
         kind=Kind(jobs.kind[row]).name.lower(),
-        attained_gpu_seconds=int(jobs.served[row]) / SECOND,
+        attained_gpu_seconds=served / SECOND,
         pending=pended / SECOND,
         retries=launch.retries,
         progress=daemon.progress(row),
@@ -292,6 +315,8 @@ def _matching(daemon: Daemon, filters: dict[str, str]) -> NDArray[np.int64]:
         mask &= jobs.kind[:n] == Kind[filters["kind"].upper()]
     if filters.get("jobs"):
         mask &= np.isin(np.arange(jobs.n), rows_listed(daemon, filters["jobs"].strip(",")))
+    if filters.get("alone"):
+        mask &= jobs.parent[:n] < 0
     since = float(filters.get("since", 0))
     if since:
         mask &= jobs.finished[:n] >= since * SECOND
@@ -384,6 +409,7 @@ def quotas(daemon: Daemon, rights: Rights) -> list[Quota]:
     ceilings = daemon.gates.ceilings
     limits = {name: most for (kind, name), most in ceilings.most.items() if kind == "tenant"}
     specs = {spec.name: spec for spec in daemon.header.cluster.tenants}
+    spent = budgets_spent(daemon.kernel.view, daemon.kernel.memory, daemon.now())
     return [
         Quota(
             tenant=name,
@@ -395,6 +421,9 @@ def quotas(daemon: Daemon, rights: Rights) -> list[Quota]:
             members=rights.of(name).members,
             max_priority=rights.of(name).max_priority,
             max_weight=rights.of(name).max_weight,
+            budget=specs[name].budget if name in spent else None,
+            spent=spent.get(name),
+            beyond=specs[name].beyond if name in specs else "warn",
         )
         for name in sorted({*limits, *specs, *rights.tenants})
     ]

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from ganger.core.errors import BadInput
+from ganger.core.host_use import HostUse
 from ganger.core.profiles import (
     PLAIN_PROFILE,
     Convergence,
@@ -186,8 +187,18 @@ def _check_sharing(profile: Profile, where: str) -> None:
         if not (0.0 if field == "loss" else _SHORTEST_S) <= given <= _LARGEST:
             mend = "give seconds, 1e-6 to 1e9 (loss: a number of 0 or more)"
             raise BadInput(f"{given:g}", where=f"{where}.passes.{field}", mend=mend)
+    if profile.host is not None:
+        _check_host(profile.host, f"{where}.host")
     if profile.answering is not None:
         _check_answering(profile.answering, f"{where}.answering")
+
+
+def _check_host(host: HostUse, where: str) -> None:
+    """Raise BadInput unless it is a traffic, and a part of the time."""
+    for field, given, most in (("bandwidth", host.bandwidth, _LARGEST), ("bound", host.bound, 1.0)):
+        if not 0 < given <= most:
+            place, mend = f"{where}.{field}", f"give a number above 0, at most {most:g}"
+            raise BadInput(f"{given:g}", where=place, mend=mend)
 
 
 def _check_answering(answering: Answering, where: str) -> None:

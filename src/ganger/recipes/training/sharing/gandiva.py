@@ -3,9 +3,11 @@ affinity (Xiao et al., OSDI 2018, sections 3.1 and 3.2)."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush, merge
 from typing import Final
 
 import msgspec
@@ -20,7 +22,7 @@ from ganger.core.view import View
 from ganger.mechanisms.common.holdings_delta import HoldingsDelta
 from ganger.mechanisms.common.reconcile import STAYS, with_share
 from ganger.mechanisms.placement.place import Place
-from ganger.mechanisms.sharing.time_slices import Groups
+from ganger.mechanisms.sharing.crowds import Group, Groups
 
 _RUNNING: Final = int(Phase.RUNNING)
 _HALF: Final = WHOLE // 2
@@ -46,24 +48,36 @@ class PairsThatPay:
     trial: int
     least: float = 1.0
 
-    def learn(self, view: View, memory: Tried | None, groups: Groups) -> Tried:
+    def follow(self, view: View, memory: Tried | None, lost: Groups, found: Groups) -> None:
+        """Keep the groups of one or two that may have another beside them."""
+        view.cached(_Watched).follow(view, memory.alone if memory else {}, lost, found)
+
+    def learn(self, view: View, memory: Tried | None) -> Tried:
         """The speeds that jobs that compute now have alone, or in pairs."""
-        before = memory or Tried()
+        known, before = view.cached(_Watched), memory or Tried()
         phase, rate = view.at.phase, view.at.rate
-        alone = {job: speed for job, speed in before.alone.items() if phase[job] < Phase.FINISHED}
-        pairs = before.pairs
-        for group in _paired(view, groups):
+        alone, pairs = before.alone, before.pairs
+        changed = alone if known.anew else view.changed
+        over = {job for job in changed if job in alone and phase[job] >= Phase.FINISHED}
+        now = {}
+        for group in known.to_measure(view.now):
             if any(phase[job] != _RUNNING for job in group):
                 continue
             if not self._is_measured(view, group):
+                known.later(max(view.at.began[job] for job in group) + self.trial, group)
                 continue
             if len(group) == 1:
-                alone[group[0]] = rate[group[0]]
-            else:
-                key = _key(view, *group)
-                if key not in pairs:
-                    parts = [rate[job] / alone[job] for job in group if alone.get(job)]
-                    pairs = {**pairs, key: sum(parts) if len(parts) == 2 else 0.0}
+                now[group[0]] = rate[group[0]]
+            elif known.pairs[group] not in pairs:
+                spoken = {**alone, **now} if now else alone
+                parts = [rate[job] / spoken[job] for job in group if spoken.get(job)]
+                did = sum(parts) if len(parts) == 2 else 0.0
+                pairs = {**pairs, known.pairs[group]: did}
+        if over or any(alone.get(job) != speed for job, speed in now.items()):
+            alone = {job: speed for job, speed in {**alone, **now}.items() if job not in over}
+        known.learnt = pairs is not before.pairs
+        for job in now:
+            known.list_single(view, job)
         return Tried(alone, pairs)
 
     def _is_measured(self, view: View, group: tuple[int, ...]) -> bool:
@@ -86,15 +100,24 @@ class PairsThatPay:
             and (shape.is_plain or (may_doze(shape) and _takes_whole_gpus(shape)))
         )
 
-    def apart(self, view: View, memory: Tried, groups: Groups) -> list[int]:
+    def apart(self, view: View, memory: Tried) -> list[int]:
         """Of each pair that does too little, the one that came last."""
+        known = view.cached(_Watched)
+        pairs = known.pairs if known.learnt or known.anew else known.stirred
         return sorted(
-            {  # under a recipe before, a job may have come beside several others
+            {
                 max(group, key=lambda job: (view.at.began[job], job))
-                for group in _paired(view, groups)
-                if len(group) == 2 and memory.pairs.get(_key(view, *group), self.least) < self.least
+                for group in pairs
+                if group in known.pairs
+                and memory.pairs.get(known.pairs[group], self.least) < self.least
             }
         )
+
+    def partners(self, view: View, memory: Tried, job: int) -> Iterable[int]:
+        """Those of kinds beside which a job like this may be."""
+        kinds = view.cached(_Watched).singles.get(view.at.gpus[job], {})
+        able = [jobs for jobs in kinds.values() if self.beside(view, memory, job, jobs[:1])]
+        return merge(*able)
 
     def may_pair(self, view: View, memory: Tried, job: int) -> bool:
         """Whether the job has run alone, and it is known how fast its model runs beside others."""
@@ -123,14 +146,92 @@ class PairsThatPay:
         numbers = (("together_must_do_jobs", self.least),)
         return numbers if known is None else (*numbers, ("together_did_jobs", round(known, 6)))
 
-    def wake(self, view: View, memory: Tried, groups: Groups) -> int:
+    def wake(self, view: View, memory: Tried) -> int:
         """When the next pair has been tried for long enough."""
-        ends, at = NEVER, view.at
-        for group in _paired(view, groups):
-            if len(group) == 2 and _key(view, *group) not in memory.pairs:
-                began = [at.began[job] if at.phase[job] == _RUNNING else view.now for job in group]
-                ends = min(ends, max(began) + self.trial)
+        ends, at, known = NEVER, view.at, view.cached(_Watched)
+        for group in list(known.untried):
+            if known.pairs[group] in memory.pairs:
+                del known.untried[group]
+                continue
+            began = [at.began[job] if at.phase[job] == _RUNNING else view.now for job in group]
+            ends = min(ends, max(began) + self.trial)
         return ends
+
+
+class _Watched:
+    """The groups of one or two jobs that may have another beside them, of those the pairs that are
+    tried, and who is alone: a cache. What it heard of at one revision it tells again, however often
+    one decides on that."""
+
+    def __init__(self) -> None:
+        self.anew, self.learnt = True, False
+        self._revision = -1
+        self.stirred: dict[Group, None] = {}
+        """Groups to look at: they are new, one of their jobs changed, or they ran long enough."""
+        self._groups: set[Group] = set()
+        self._later: list[tuple[int, Group]] = []
+        self.pairs: dict[Group, str] = {}
+        """The groups of two, and what they are called in `Tried.pairs`."""
+        self.untried: dict[Group, None] = {}
+        """Those of them whose key may be unknown."""
+        self.singles: dict[int, dict[tuple[str, str, float], list[int]]] = {}
+        """By number of GPUs and kind (model, type of GPU, memory) the jobs that are alone and whose
+        speed alone is known, ascending."""
+        self._kind: dict[int, tuple[int, tuple[str, str, float]]] = {}
+
+    def follow(self, view: View, alone: Mapping[int, float], lost: Groups, found: Groups) -> None:
+        """Groups that are no more, and those that are new or of which a job changed."""
+        if self._revision != view.revision:
+            self.anew, self._revision, self.stirred = self._revision < 0, view.revision, {}
+        for group in lost:
+            self._forget(group)
+        kept = set(_paired(view, found))
+        for group in found:
+            if group not in kept:
+                self._forget(group)
+                continue
+            self._groups.add(group)
+            self.stirred[group] = None
+            if len(group) == 2 and group not in self.pairs:
+                self.pairs[group] = _key(view, *group)
+                self.untried[group] = None
+            elif group[0] in alone and len(group) == 1:
+                self.list_single(view, group[0])
+
+    def _forget(self, group: Group) -> None:
+        self._groups.discard(group)
+        self.pairs.pop(group, None)
+        self.untried.pop(group, None)
+        if len(group) == 1:
+            self._forget_single(group[0])
+
+    def _forget_single(self, job: int) -> None:
+        if job in self._kind:
+            size, kind = self._kind.pop(job)
+            jobs = self.singles[size][kind]
+            del jobs[bisect_left(jobs, job)]
+            if not jobs:
+                del self.singles[size][kind]
+
+    def to_measure(self, now: int) -> list[Group]:
+        """The groups to look at."""
+        while self._later and self._later[0][0] <= now:
+            self.stirred[heappop(self._later)[1]] = None
+        return sorted(group for group in self.stirred if group in self._groups)
+
+    def later(self, at: int, group: Group) -> None:
+        """The group has to be looked at then."""
+        heappush(self._later, (at, group))
+
+    def list_single(self, view: View, job: int) -> None:
+        """The speed alone is known of a job that is alone."""
+        at, held = view.at, view.ledger.holds[job][1]
+        name = view.jobs.models[at.model[job]] or f"job {job}"
+        kind = name, view.ledger.cell_of[held[0].node].gpu_type, _memory(view, job)
+        if self._kind.get(job) != (at.size[job], kind):
+            self._forget_single(job)
+            self._kind[job] = at.size[job], kind
+            insort(self.singles.setdefault(at.size[job], {}).setdefault(kind, []), job)
 
 
 def _memory(view: View, job: int) -> float:

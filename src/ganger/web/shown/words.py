@@ -19,6 +19,7 @@ _REASONS: Final = {
     "BeginTime": "it may not start before the time that was asked for",
     "JobHeldUser": "it is held until somebody releases it",
     "AssocGrpGRES": "its tenant has as many GPUs as its limit allows",
+    "AssocGrpBilling": "its tenant has spent its budget",
     "JobArrayTaskLimit": "its array has as many tasks in the queue as it may",
     "Paused": "the recipe for trials has set it aside with its work",
     "DependencyNeverSatisfied": "a job that it waited for ended otherwise",
@@ -57,6 +58,20 @@ def reason(job: JobAnswer) -> str:
     if job.state in ("RUNNING", "CONFIGURING", "COMPLETING"):
         return f"on {', '.join(job.nodes[:4])}{_more(len(job.nodes) - 4)}" if job.nodes else ""
     return job.reason
+
+
+def prose(text: str) -> Markup:
+    """A docstring as paragraphs, what stands between backticks as code."""
+    paragraphs = []
+    for paragraph in text.split("\n\n"):
+        parts = paragraph.replace("\n", " ").split("`")
+        paragraphs.append(
+            Markup().join(
+                Markup("<code>{}</code>").format(part) if at % 2 else part
+                for at, part in enumerate(parts)
+            )
+        )
+    return Markup().join(Markup("<p>{}</p>").format(one) for one in paragraphs)
 
 
 def _more(count: int) -> str:
