@@ -15,8 +15,8 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.live.jobs import path_of
-from ganger.cli.text import print_json, table
-from ganger.client.answers import FamilyAnswer, JobDetail, NodeAnswer, ReportAnswer
+from ganger.cli.text import clock, print_json, table
+from ganger.client.answers import ChildAnswer, FamilyAnswer, JobDetail, NodeAnswer, ReportAnswer
 from ganger.client.connection import Client, NoDaemon, Refusal
 from ganger.client.grid import spoken
 from ganger.client.shown import shown
@@ -38,6 +38,65 @@ def search_named(client: Client, search: str) -> JobDetail:
     if detail.kind != "tune":
         raise BadInput(f"job {detail.label} is not a search", mend="see `ganger tune list`")
     return detail
+
+
+def best_trial(search: JobDetail) -> ChildAnswer | None:
+    """The trial that reported the best value last."""
+    if search.family is None:
+        return None
+    return next((each for each in search.family.children if each.job == search.family.best), None)
+
+
+def said_of(child: ChildAnswer) -> str:
+    """What a trial reported last, and with which configuration."""
+    value = "-" if child.value is None else f"{child.value:.6g}"
+    return f"{value} after step {child.step or 0:g}, job {child.job} ({spoken(child.params)})"
+
+
+def counted(children: dict[str, int]) -> str:
+    """How many trials there are in which state."""
+    return ", ".join(f"{n} {state.lower().replace('_', ' ')}" for state, n in children.items())
+
+
+def summary(search: JobDetail) -> str:
+    """The state of a search and its best trials."""
+    children = search.family.children if search.family is not None else []
+    counts = counted(search.children)
+    lines = [
+        f"search {search.job} {shown(search.name)}: {search.state.lower()},"
+        f" ran {clock(search.ran)}; trials: {counts or 'none yet'}"
+    ]
+    if search.family is not None and search.family.ended_by:
+        lines.append(f"ended by {search.family.ended_by}")
+    child, metric = best_trial(search), search.family.metric if search.family is not None else ""
+    if child is not None:
+        lines.append(f"best: {shown(said_of(child))}")
+    elif any(each.value is not None for each in children):
+        lines.append(str(no_best(search)))
+    elif children:
+        failed = next((each.job for each in children if each.state == "FAILED"), None)
+        why = f"they print {metric}=NUMBER, or call sdk.report; see"
+        if failed is not None:
+            why = "trials failed; why is in"
+        job = children[0].job if failed is None else failed
+        lines.append(f"no trial has reported {metric}: {why} `ganger logs {job}`")
+    if search.family is not None and (search.family.metrics or search.family.constraints):
+        return "\n".join([*lines, goals_table(search.family)])
+    reported = [each for each in children if each.value is not None]
+    if child is not None and reported:
+        falls = all((each.value or 0.0) >= (child.value or 0.0) for each in reported)
+        reported.sort(key=lambda each: each.value or 0.0, reverse=not falls)
+    rows = [
+        (str(each.job), each.state, spoken(each.params), f"{each.step or 0:g}", f"{each.value:.6g}")
+        for each in reported[:_ROWS]
+    ]
+    if rows:
+        lines.append(table(("JOBID", "STATE", "PARAMETERS", "STEP", metric or "VALUE"), rows,
+                           shrink=(2,)))  # fmt: skip
+    if len(children) > len(rows) > 0:
+        more = len(children) - len(rows)
+        lines.append(f"({more} more trial{'s' * (more > 1)}: `ganger show {search.job}`)")
+    return "\n".join(lines)
 
 
 def fitted(experiment: Experiment, gpus: int) -> Experiment:
