@@ -13,7 +13,7 @@ from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec, GpuType, NodeSpec
 from ganger.core.units import HOUR, MINUTE, NEVER, SECOND
 from ganger.lab.result import Segment
-from ganger.lab.tuning.detail import bill, paid_by
+from ganger.lab.tuning.detail import Paid, bill, paid_by
 from ganger.mechanisms.tuning.billing import Held, Rate, affordable, changed
 from ganger.workloads.clusters import load_cluster
 from ganger.workloads.experiment.document import Budget
@@ -39,9 +39,9 @@ def test_a_gpu_that_is_kept_goes_on_with_its_minute() -> None:
     assert paid == pytest.approx(0.1)  # two minutes of the one that went
     stays = [Segment(0, 0.0, 90.0, 0, 0b11), Segment(0, 90.0, 100.0, 0, 0b101)]
     assert bill(stays, [BY_MINUTE]) == pytest.approx(0.1 + 0.1 + 0.05)
-    second, third = paid_by(stays, [BY_MINUTE])[1:]
-    assert second == pytest.approx((90.0, 0.05, 0.2))
-    assert third == pytest.approx((100.0, 200 / 3600, 0.25))
+    first, second = paid_by(stays, [BY_MINUTE])[1:]
+    assert first == pytest.approx(Paid(90.0, 0.05, 0.2))
+    assert second == pytest.approx(Paid(100.0, 200 / 3600, 0.25))
 
 
 def test_until_when_money_lasts() -> None:

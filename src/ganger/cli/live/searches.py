@@ -142,7 +142,7 @@ def no_best(search: JobDetail) -> BadInput:
     return BadInput(f"no trial of search {search.label} has reported yet")
 
 
-def best_of(search: JobDetail) -> ChildAnswer | None:
+def best_trial(search: JobDetail) -> ChildAnswer | None:
     """The trial that reported the best value last."""
     if search.family is None:
         return None
@@ -170,7 +170,7 @@ def summary(search: JobDetail) -> str:
     ]
     if search.family is not None and search.family.ended_by:
         lines.append(f"ended by {search.family.ended_by}")
-    child, metric = best_of(search), search.family.metric if search.family is not None else ""
+    child, metric = best_trial(search), search.family.metric if search.family is not None else ""
     if child is not None:
         lines.append(f"best: {shown(said_of(child))}")
     elif any(each.value is not None for each in children):

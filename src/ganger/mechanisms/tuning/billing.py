@@ -77,8 +77,8 @@ def affordable(held: Sequence[Held], rates: Sequence[Rate], money: float, now: i
         return now
     if not groups:
         return NEVER
-    together = sum(each for _, each, _ in groups)
-    ahead = int(left / together) - max(per for _, _, per in groups)
+    every = sum(each for _, each, _ in groups)
+    ahead = int(left / every) - max(per for _, _, per in groups)
     if ahead > 0:  # so far in one step; the rest period by period
         steps = [ahead // per * per for _, _, per in groups]
         left -= sum(step * each for step, (_, each, _) in zip(steps, groups, strict=True))

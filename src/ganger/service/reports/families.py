@@ -56,7 +56,7 @@ def _state(daemon: Daemon, child: int) -> str:
     ended = jobs.phase[parent] == Phase.FINISHED and jobs.kind[parent] == Kind.TUNE
     if word == "COMPLETED" and ended and jobs.finished[child] <= jobs.finished[parent]:
         last = daemon.reader.attempts(child)[-1:]
-        if last and last[0].ended < int(jobs.finished[child]):
+        if last and 0 <= last[0].ended < int(jobs.finished[child]):
             return "SET_ASIDE"
     return word
 
@@ -230,6 +230,7 @@ def _due(daemon: Daemon, row: int, hours: float) -> float:
         Segment(0, one.started / SECOND, one.ended / SECOND, slot.node, slot.devices)
         for one in daemon.reader.attempts(row)
         for slot in one.placement or ()
+        if 0 <= one.started <= one.ended
     ]
     return bill(held, [rates[code] for code in nodes.gpu_type[: nodes.n].tolist()], longer=1)
 
