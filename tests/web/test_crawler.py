@@ -168,6 +168,7 @@ class Crawler:
         """Use the last of `steps` after the others, and then what it has brought."""
         last = steps[-1]
         self.used[last] = path
+        print(path, *steps, sep=" > ", flush=True)
         if any(last.startswith(name) for name in SKIPPED):
             return
         self.open(path)
@@ -281,6 +282,7 @@ def offences(page: Page) -> list[str]:
     ]
 
 
+@pytest.mark.timeout(900)
 def test_everything_can_be_used_and_axe_finds_nothing(browser: Browser, pages: Pages) -> None:
     with visiting(browser, pages) as visitor:
         crawler = Crawler(visitor)

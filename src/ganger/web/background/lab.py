@@ -50,7 +50,10 @@ def play(asked: Asked, tell: Callable[..., None]) -> Played:
         runs=[
             Replay(
                 run.recipe,
-                [tuple(one) for one in each],
+                [
+                    (one.job, one.start_seconds, one.end_seconds, one.node, one.devices)
+                    for one in each
+                ],
                 [None if math.isnan(at) else float(at) for at in run.jobs.finish],
                 {name: run.metrics[name] for name in FIGURES},
             )
