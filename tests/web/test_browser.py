@@ -76,7 +76,7 @@ class Visitor:
     def tab(self) -> Page:
         """Another tab."""
         page = self.context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.on("console", lambda said: self._hear(said.type, said.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         return page
@@ -193,13 +193,13 @@ def test_orders_are_carried_out_shown_and_taken_back(
 def test_an_order_says_first_which_jobs_it_moves_and_starts_are_expected(
     browser: Browser, pages: Pages, daemon: Standin
 ) -> None:
-    told = daemon.client.call("POST", "/v1/jobs/1/whatif", body={"verb": "cancel"})
+    told = daemon.client.call("POST", "/v1/jobs/4/whatif", body={"verb": "cancel"})
     assert told["earlier"] > 0
     with visiting(browser, pages) as visitor:
         page = visitor.go("/queue")
-        page.get_by_label("Job 1", exact=True).check()
+        page.get_by_label("Job 4", exact=True).check()
         page.get_by_role("button", name="Cancel").click()
-        page.locator(".ahead h2", has_text="Cancel job 1?").wait_for()
+        page.locator(".ahead h2", has_text="Cancel job 4?").wait_for()
         assert f"{told['earlier']} jobs would start earlier" in page.locator(".ahead").inner_text()
         rows = page.locator(".ahead tbody tr")
         assert rows.count() == len(told["moved"]) + len(told["own"])
@@ -209,7 +209,7 @@ def test_an_order_says_first_which_jobs_it_moves_and_starts_are_expected(
         listed = daemon.client.call("GET", "/v1/jobs", query={"state": "pending", "expect": 1})
         known = [job for job in listed["jobs"] if job["expected_start"]]
         assert page.locator("#rows .start").count() == len(known)
-    assert daemon.client.call("GET", "/v1/jobs/1")[0]["state"] == "RUNNING"
+    assert daemon.client.call("GET", "/v1/jobs/4")[0]["state"] == "PENDING"
 
 
 def test_nodes_are_drained_and_found(browser: Browser, pages: Pages, daemon: Standin) -> None:
