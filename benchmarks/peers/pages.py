@@ -3,6 +3,7 @@ each in the peer's own environment; tests/integrations/test_pages.py runs the ot
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -32,7 +33,12 @@ def run(python: Path, peer: str) -> str:
         if f"{peer} script" in known:
             (here / "script.py").write_text(known[f"{peer} script"])
         done = subprocess.run(
-            [python, "program.py"], cwd=here, check=True, text=True, stdout=subprocess.PIPE
+            [python, "program.py"],
+            cwd=here,
+            env={**os.environ, "HOME": folder},  # peers leave files there
+            check=True,
+            text=True,
+            stdout=subprocess.PIPE,
         )
     return done.stdout.strip().splitlines()[-1]
 

@@ -59,6 +59,18 @@ def test_trials_are_jobs_and_a_recipe_prunes_them(daemon: Client) -> None:
     assert not list((daemon.places.root / "calls").iterdir())
 
 
+def test_a_trial_that_is_set_aside_for_good_is_pruned(daemon: Client) -> None:
+    """Of three, one goes on from each rung; the others stay where they are until the search ends."""
+    study = study_of()
+    optimize(study, objectives.parabola, n_trials=3, n_jobs=3, recipe="tune.sha(epochs=3)")
+    assert sorted(states(study)) == ["COMPLETE", "PRUNED", "PRUNED"] or set(states(study)) == {
+        "PRUNED"
+    }, "the one that goes on is ended after its third epoch, unless it is faster"
+    search = last_search(daemon)
+    assert search.family is not None
+    assert [child.state for child in search.family.children].count("SET_ASIDE") == 2
+
+
 def test_without_a_recipe_the_studys_own_pruner_is_asked(daemon: Client) -> None:
     study = study_of(pruner=optuna.pruners.ThresholdPruner(upper=0.0))
     optimize(study, objectives.parabola, n_trials=2, n_jobs=2)

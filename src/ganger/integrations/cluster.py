@@ -26,7 +26,6 @@ from ganger.workloads.experiment.reading import checked
 
 START_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 0.1
-OVER: Final = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
 
 
 @contextmanager

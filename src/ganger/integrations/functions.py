@@ -16,11 +16,11 @@ from typing import Any, Final
 from ganger.client.answers import ChildAnswer, FamilyAnswer, JobDetail
 from ganger.client.call import Outcome, keep
 from ganger.client.connection import Refusal
+from ganger.client.states import OVER
 from ganger.core.errors import BadInput, GangerError
 from ganger.core.tuning.space import Parameter, Point, Space
 from ganger.integrations.cluster import (
     LOOK_SECONDS,
-    OVER,
     cluster,
     looked_at,
     most_at_once,

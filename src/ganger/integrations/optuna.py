@@ -24,10 +24,10 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from ganger.client.answers import ChildAnswer, JobDetail
 from ganger.client.call import Outcome, keep
 from ganger.client.connection import Client
+from ganger.client.states import OVER
 from ganger.core.errors import BadInput
 from ganger.integrations.cluster import (
     LOOK_SECONDS,
-    OVER,
     cluster,
     elsewhere,
     looked_at,
@@ -211,7 +211,7 @@ class StudyTrials:
         return False
 
 
-_ENDED: Final = ("COMPLETED", "CANCELLED")
+_ENDED: Final = ("COMPLETED", "CANCELLED", "SET_ASIDE")
 """States of trials that a recipe, a limit or a person ended."""
 
 

@@ -15,18 +15,18 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.live.jobs import path_of
-from ganger.cli.text import print_json, table
-from ganger.client.answers import FamilyAnswer, JobDetail, NodeAnswer, ReportAnswer
+from ganger.cli.text import clock, print_json, table
+from ganger.client.answers import ChildAnswer, FamilyAnswer, JobDetail, NodeAnswer, ReportAnswer
 from ganger.client.connection import Client, NoDaemon, Refusal
 from ganger.client.grid import spoken
 from ganger.client.shown import shown
+from ganger.client.states import OVER
 from ganger.core.errors import BadInput
 
 if TYPE_CHECKING:
     from ganger.lab.tuning.own_searcher import Asked, Make
     from ganger.workloads.experiment.reading import Experiment
 
-OVER: Final = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
 _ROWS: Final = 10
 _AT_ONCE = 100
 """So many jobs are asked for in one request."""
@@ -140,6 +140,66 @@ def no_best(search: JobDetail) -> BadInput:
         kept = " and ".join(family.constraints)
         return BadInput(f"no trial of search {search.label} keeps {shown(kept)}")
     return BadInput(f"no trial of search {search.label} has reported yet")
+
+
+def best_of(search: JobDetail) -> ChildAnswer | None:
+    """The trial that reported the best value last."""
+    if search.family is None:
+        return None
+    return next((each for each in search.family.children if each.job == search.family.best), None)
+
+
+def said_of(child: ChildAnswer) -> str:
+    """What a trial reported last, after how many steps, with which parameters."""
+    value = "-" if child.value is None else f"{child.value:.6g}"
+    return f"{value} after step {child.step or 0:g}, job {child.job} ({spoken(child.params)})"
+
+
+def counted(children: dict[str, int]) -> str:
+    """How many trials are in which state."""
+    return ", ".join(f"{n} {state.lower().replace('_', ' ')}" for state, n in children.items())
+
+
+def summary(search: JobDetail) -> str:
+    """The state of a search and its best trials."""
+    children = search.family.children if search.family is not None else []
+    counts = counted(search.children)
+    lines = [
+        f"search {search.job} {shown(search.name)}: {search.state.lower()},"
+        f" ran {clock(search.ran)}; trials: {counts or 'none yet'}"
+    ]
+    if search.family is not None and search.family.ended_by:
+        lines.append(f"ended by {search.family.ended_by}")
+    child, metric = best_of(search), search.family.metric if search.family is not None else ""
+    if child is not None:
+        lines.append(f"best: {shown(said_of(child))}")
+    elif any(each.value is not None for each in children):
+        lines.append(str(no_best(search)))
+    elif children:
+        failed = next((each.job for each in children if each.state == "FAILED"), None)
+        why = f"they print {metric}=NUMBER, or call sdk.report; see"
+        if failed is not None:
+            why = "trials failed; why is in"
+        job = children[0].job if failed is None else failed
+        lines.append(f"no trial has reported {metric}: {why} `ganger logs {job}`")
+    reported = [each for each in children if each.value is not None]
+    family = search.family
+    if family is not None and reported and (family.metrics or family.constraints):
+        return "\n".join([*lines, goals_table(family)])
+    if child is not None and reported:
+        falls = all((each.value or 0.0) >= (child.value or 0.0) for each in reported)
+        reported.sort(key=lambda each: each.value or 0.0, reverse=not falls)
+    rows = [
+        (str(each.job), each.state, spoken(each.params), f"{each.step or 0:g}", f"{each.value:.6g}")
+        for each in reported[:_ROWS]
+    ]
+    if rows:
+        lines.append(table(("JOBID", "STATE", "PARAMETERS", "STEP", metric or "VALUE"), rows,
+                           shrink=(2,)))  # fmt: skip
+    if len(children) > len(rows) > 0:
+        more = len(children) - len(rows)
+        lines.append(f"({more} more trial{'s' * (more > 1)}: `ganger show {search.job}`)")
+    return "\n".join(lines)
 
 
 def goals_table(family: FamilyAnswer, *, only_front: bool = False) -> str:

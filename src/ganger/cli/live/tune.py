@@ -14,25 +14,26 @@ from ganger.cli import completion
 from ganger.cli.lazy import Suggesting
 from ganger.cli.live.jobs import AWAY_SECONDS
 from ganger.cli.live.searches import (
-    OVER,
     Pruning,
     asked_here,
+    best_of,
+    counted,
     earlier,
     export,
     fitted,
-    goals_table,
     going_on,
     no_best,
     print_front,
     propose,
     prune,
     report,
+    said_of,
     search_named,
+    summary,
 )
 from ganger.cli.text import clock, moment, print_json, table
 from ganger.client.answers import (
     Changed,
-    ChildAnswer,
     JobDetail,
     JobPage,
     Status,
@@ -42,6 +43,7 @@ from ganger.client.connection import Client, NoDaemon
 from ganger.client.environment import environment, variables
 from ganger.client.grid import spoken
 from ganger.client.shown import shown
+from ganger.client.states import OVER
 from ganger.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS: Final = 1.0
 _PROPOSE_SECONDS: Final = 0.1
+_ENDING_SECONDS: Final = 40.0
+"""So long trials may take to end whose search is over: the grace of a job, and to be killed."""
 _ROWS: Final = 10
 _WORDS: Final = "tune"
 """Where an experiment is from that no file states."""
@@ -283,7 +287,7 @@ def _follow(
 ) -> int:
     """Say what happens until the search is over; the exit code. What a searcher `asked` here
     raises ends the search."""
-    best, known, away_since = None, dict[str, int](), inf
+    best, known, away_since, ended = None, dict[str, int](), inf, inf
     while True:
         try:
             detail: JobDetail = client.call("GET", f"/v1/jobs/{search}", list[JobDetail])[0]
@@ -295,83 +299,28 @@ def _follow(
             time.sleep(_LOOK_SECONDS)
             continue
         if not as_json:
-            child = _best(detail)
+            child = best_of(detail)
             if child is not None and child != best:
-                click.echo(f"{moment(time.time())}  best so far: {_spoken(child)}")
+                click.echo(f"{moment(time.time())}  best so far: {said_of(child)}")
                 best = child
             if detail.children != known and detail.children:
-                counts = _counted(detail.children)
+                counts = counted(detail.children)
                 click.echo(f"{moment(time.time())}  trials: {counts}")
                 known = detail.children
         if pruning is not None:
             pruning.look(detail)
         if detail.state in OVER:
-            break
-        if asked is not None:
+            ended = min(ended, time.monotonic())
+            if set(detail.children) <= set(OVER) or time.monotonic() > ended + _ENDING_SECONDS:
+                break
+        elif asked is not None:
             propose(client, detail.job, asked)
         time.sleep(_LOOK_SECONDS if asked is None else _PROPOSE_SECONDS)
     if as_json:
         print_json(detail)
     else:
-        click.echo(_summary(detail))
-    return 0 if detail.state == "COMPLETED" and _best(detail) is not None else 1
-
-
-def _best(search: JobDetail) -> ChildAnswer | None:
-    """The trial that reported the best value last."""
-    if search.family is None:
-        return None
-    return next((each for each in search.family.children if each.job == search.family.best), None)
-
-
-def _spoken(child: ChildAnswer) -> str:
-    value = "-" if child.value is None else f"{child.value:.6g}"
-    return f"{value} after step {child.step or 0:g}, job {child.job} ({spoken(child.params)})"
-
-
-def _counted(children: dict[str, int]) -> str:
-    return ", ".join(f"{n} {state.lower().replace('_', ' ')}" for state, n in children.items())
-
-
-def _summary(search: JobDetail) -> str:
-    """The state of a search and its best trials."""
-    children = search.family.children if search.family is not None else []
-    counts = _counted(search.children)
-    lines = [
-        f"search {search.job} {shown(search.name)}: {search.state.lower()},"
-        f" ran {clock(search.ran)}; trials: {counts or 'none yet'}"
-    ]
-    if search.family is not None and search.family.ended_by:
-        lines.append(f"ended by {search.family.ended_by}")
-    child, metric = _best(search), search.family.metric if search.family is not None else ""
-    if child is not None:
-        lines.append(f"best: {shown(_spoken(child))}")
-    elif any(each.value is not None for each in children):
-        lines.append(str(no_best(search)))
-    elif children:
-        failed = next((each.job for each in children if each.state == "FAILED"), None)
-        why = f"they print {metric}=NUMBER, or call sdk.report; see"
-        if failed is not None:
-            why = "trials failed; why is in"
-        job = children[0].job if failed is None else failed
-        lines.append(f"no trial has reported {metric}: {why} `ganger logs {job}`")
-    if search.family is not None and (search.family.metrics or search.family.constraints):
-        return "\n".join([*lines, goals_table(search.family)])
-    reported = [each for each in children if each.value is not None]
-    if child is not None and reported:
-        falls = all((each.value or 0.0) >= (child.value or 0.0) for each in reported)
-        reported.sort(key=lambda each: each.value or 0.0, reverse=not falls)
-    rows = [
-        (str(each.job), each.state, spoken(each.params), f"{each.step or 0:g}", f"{each.value:.6g}")
-        for each in reported[:_ROWS]
-    ]
-    if rows:
-        lines.append(table(("JOBID", "STATE", "PARAMETERS", "STEP", metric or "VALUE"), rows,
-                           shrink=(2,)))  # fmt: skip
-    if len(children) > len(rows) > 0:
-        more = len(children) - len(rows)
-        lines.append(f"({more} more trial{'s' * (more > 1)}: `ganger show {search.job}`)")
-    return "\n".join(lines)
+        click.echo(summary(detail))
+    return 0 if detail.state == "COMPLETED" and best_of(detail) is not None else 1
 
 
 tune.add_command(export)
@@ -407,7 +356,7 @@ def show(search: str, as_json: bool) -> None:
     if as_json:
         print_json(detail)
         return
-    click.echo(_summary(detail))
+    click.echo(summary(detail))
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune best 12\n  ganger tune best 12 --pareto --json")
@@ -418,7 +367,7 @@ def best(search: str, pareto: bool, as_json: bool) -> None:
     """Print the configuration of the best trial."""
     client = Client()
     detail = search_named(client, search)
-    child = _best(detail)
+    child = best_of(detail)
     if child is None or detail.family is None:
         raise no_best(detail)
     if pareto:

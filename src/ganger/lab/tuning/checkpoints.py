@@ -16,13 +16,12 @@ from typing import Final
 import msgspec
 
 from ganger.client.answers import ChildAnswer, JobDetail
+from ganger.client.states import OVER
 from ganger.client.strangers import others_may_change
 from ganger.core.errors import BadInput
 from ganger.core.units import parse_memory
 from ganger.mechanisms.tuning.trials import Mode, badness
 
-OVER: Final = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL",
-              "SET_ASIDE")  # fmt: skip
 COPYING: Final = "tune.pbt"
 """The recipe by which trials begin with what others saved, also others that are over."""
 _NUMBER: Final = re.compile(r"\d{1,9}", re.ASCII)

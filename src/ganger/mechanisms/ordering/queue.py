@@ -10,7 +10,7 @@ again. If it still does not fit, nothing is evicted, and the walk rule says whic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from types import MappingProxyType
@@ -206,7 +206,7 @@ class _Pass:
             sizes = self.view.at.size
             self.late = sum(sizes[job] for job in self.index.starting)
         heads, blocked, policy = self.heads, self.pending.blocked, self.policy
-        known = blocked.records if policy.inherits else ()
+        known: Collection[int] = blocked.records if policy.inherits else ()
         while heads:
             entry, kind = heads[0]
             job = entry[-1]
