@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import settings
 
+_Test = TypeVar("_Test", bound=Callable[..., Any])
+
 PART = float(os.environ.get("GANGER_SOAK", "1"))
-
-
-T = TypeVar("T")
 
 
 def many(count: int) -> int:
@@ -21,14 +20,13 @@ def many(count: int) -> int:
     return max(1, round(count * PART))
 
 
-def examples(count: int) -> Callable[[T], T]:
+def examples(count: int) -> Callable[[_Test], _Test]:
     """Over `@given`: `make test` draws so many examples; `make soak` runs the test too, with a
     hundred times as many."""
 
-    def drawn(test: T) -> T:
-        soaks = "GANGER_SOAK" in os.environ
-        drawing = settings(max_examples=many(100 * count) if soaks else count)
-        marked: T = pytest.mark.deep(drawing(test))  # type: ignore[type-var]
+    def drawn(test: _Test) -> _Test:
+        drawing = settings(max_examples=many(100 * count) if "GANGER_SOAK" in os.environ else count)
+        marked: _Test = pytest.mark.deep(drawing(test))
         return marked
 
     return drawn
