@@ -102,7 +102,7 @@ class Newcomer:
             text=True,
             capture_output=True,
             check=False,
-            timeout=200,
+            timeout=400,
             stdin=subprocess.DEVNULL,
         )
 
