@@ -4,11 +4,13 @@ cases of a test only it runs."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
+
+_Test = TypeVar("_Test", bound=Callable[..., Any])
 
 PART = float(os.environ.get("GANGER_SOAK", "1"))
 
@@ -18,13 +20,14 @@ def many(count: int) -> int:
     return max(1, round(count * PART))
 
 
-def examples(count: int) -> Any:
+def examples(count: int) -> Callable[[_Test], _Test]:
     """Over `@given`: `make test` draws so many examples; `make soak` runs the test too, with a
     hundred times as many."""
 
-    def drawn(test: Any) -> Any:
-        soaks = "GANGER_SOAK" in os.environ
-        return pytest.mark.deep(settings(max_examples=many(100 * count) if soaks else count)(test))
+    def drawn(test: _Test) -> _Test:
+        drawing = settings(max_examples=many(100 * count) if "GANGER_SOAK" in os.environ else count)
+        marked: _Test = pytest.mark.deep(drawing(test))
+        return marked
 
     return drawn
 

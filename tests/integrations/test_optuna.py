@@ -60,7 +60,7 @@ def test_trials_are_jobs_and_a_recipe_prunes_them(daemon: Client) -> None:
 
 
 def test_a_trial_that_is_set_aside_for_good_is_pruned(daemon: Client) -> None:
-    """Of three, one goes on from each rung; the others stay where they are to the end."""
+    """Of three, one goes on from each rung; the others stay where they are until the end."""
     study = study_of()
     optimize(study, objectives.parabola, n_trials=3, n_jobs=3, recipe="tune.sha(epochs=3)")
     assert sorted(states(study)) == ["COMPLETE", "PRUNED", "PRUNED"] or set(states(study)) == {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,9 +23,10 @@ from ganger.core.spec import (
 from ganger.core.state.snapshot import capture, restore
 from ganger.core.units import HOUR
 from ganger.lab.simulating.policies import over_budget, with_budgets
+from ganger.lab.simulation import Setup, run_one
 from ganger.mechanisms.common.budgets import BudgetMemory, Budgets, budgets_spent, carried
 from ganger.recipes import registry
-from worlds import Played, Work, job, play
+from worlds import Played, Work, job, play, trace_of
 
 
 def on(*tenants: TenantSpec, gpus: int = 4, price: float = 1.0) -> ClusterSpec:
@@ -37,9 +40,20 @@ def lab(beyond: str, budget: float = 2.0) -> TenantSpec:
     return TenantSpec("lab", budget=budget, beyond=beyond)
 
 
-def hours(name: str, at: float, lasts: float, tenant: str = "lab", **more: object) -> Work:
+def hours(name: str, at: float, lasts: float, tenant: str = "lab", **more: Any) -> Work:
     """A job on one GPU; times in hours."""
     return job(name, at * 3600, lasts * 3600, tenant=tenant, **more)
+
+
+def test_tenants_without_a_budget_are_not_told_that_they_have_spent_one() -> None:
+    spec = on(TenantSpec("lab"), TenantSpec("rich", budget=9.0))
+    works = [hours("a", 0, 1), hours("b", 0, 1, "rich")]
+    notes = run_one(trace_of(works), spec, "fifo", Setup()).notes
+    assert not any("spent" in note for note in notes)
+    poor = on(TenantSpec("lab", budget=0.5), TenantSpec("rich"))
+    assert run_one(trace_of(works), poor, "fifo", Setup()).notes[-1:] == [
+        "tenant lab spent 1.00 of 0.5 USD (warn)"
+    ]
 
 
 def run(cluster: ClusterSpec, works: list[Work], recipe: str = "fifo(walk=skip)") -> Played:

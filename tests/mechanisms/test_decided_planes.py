@@ -151,7 +151,16 @@ def recorded(case: tuple[str, str, str]) -> str:
     return lines[CASES.index(case)]
 
 
-@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def often() -> list[Any]:
+    """Every second of the catalogue, and all others; `make soak` has the rest."""
+    return [
+        pytest.param(case, id=" ".join(case), marks=[pytest.mark.soak] * rare)
+        for at, case in enumerate(CASES)
+        for rare in (at < len(CATALOGUE) and at % 2,)
+    ]
+
+
+@pytest.mark.parametrize("case", often())
 def test_it_decides_what_is_on_record(case: tuple[str, str, str]) -> None:
     """One in eight with every invariant checked, and every decision made again with nothing kept
     from those before; `make soak` does so with all."""

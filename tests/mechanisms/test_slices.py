@@ -87,7 +87,7 @@ def test_a_device_keeps_the_slices_that_nobody_needs_the_room_of() -> None:
     assert [made.need((0, 0), *each) for each in ((0, 4), (4, 4), (0, 4), (6, 1), (0, 4))] == [
         True, True, False, True, False,
     ]  # fmt: skip
-    assert made.there == {(0, 0): {0: 4, 6: 1}}
+    assert made.existing == {(0, 0): {0: 4, 6: 1}}
 
 
 @pytest.mark.skipif("GANGER_TRACES" not in os.environ, reason="no folder of traces")

@@ -168,7 +168,7 @@ class GpuType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     relative speed, watts when nothing computes on it (-1: not stated).
 
     `watts_from`: where the watts come from: `card` (the board's maker), `measured`, `assumed`, or
-    `stated`.
+    `stated`. A search pays for a GPU in whole multiples of `per` microseconds, and for `least`.
     """
 
     name: str
@@ -178,6 +178,8 @@ class GpuType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     speed: float = 1.0
     idle_watts: float = -1.0
     watts_from: str = "stated"
+    per: int = 1
+    least: int = 0
 
 
 class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -55,7 +55,7 @@ class Inference(NamedTuple):
 
 class Outcome(Struct, frozen=True):
     """What became of an inference: `outputs`, or a `refusal`. `note`: how it ran; `parameters`: of
-    the answer, where a recipe chose who answers."""
+    the answer, where a recipe chose the model."""
 
     outputs: Sequence[Array] | None = None
     refusal: Refusal | None = None

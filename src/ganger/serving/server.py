@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import json
 import logging
-import os
 import signal
 import socket
 import sys
@@ -30,6 +28,8 @@ from ganger.serving.calls import CallIds
 from ganger.serving.crew import Crew, Servable
 from ganger.serving.desk import Desk, Terms
 from ganger.serving.figures import Figures
+from ganger.serving.listening import listen
+from ganger.serving.outliving import Inherited, watch_parent
 from ganger.serving.plane import LivePlane
 from ganger.serving.tenants import Tenants
 
@@ -89,19 +89,6 @@ class Settings(Struct, frozen=True):
         return notes
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises BadInput."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as fault:
-        mend = "write an address of this machine"
-        if fault.errno == errno.EADDRINUSE:
-            mend = "use another port, as in --port 8001; 0 takes any that is free"
-        why = os.strerror(fault.errno) if fault.errno and fault.errno > 0 else fault.strerror
-        raise BadInput(f"{host}:{port}: {why}", where="--port", mend=mend) from None
-
-
 class AccessLog:
     """A line for each answer, in JSON, on standard error; written by a thread, so that a reader
     that lags delays nobody."""
@@ -147,8 +134,10 @@ def serve(
     models: Sequence[Servable],
     settings: Settings,
     began: Began = lambda host, port, grpc_port: None,
+    inherited: Inherited | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `began` hears where, once it is ready. SIGHUP has the files of
+    """Serve until SIGTERM or SIGINT; `began` hears where, once it is ready; `inherited`: at the
+    socket of a parent, and until that ends. SIGHUP has the files of
     keys and certificate read again. Raises BadInput."""
     try:
         import uvloop
@@ -157,10 +146,10 @@ def serve(
             "serving models needs uvloop", mend="pip install 'ganger[serving]'"
         ) from None
     server = Server(world, router, models, settings)
-    sock = listen(settings.host, settings.port)
+    sock = listen(settings.host, settings.port) if inherited is None else inherited.sock
     sys.setswitchinterval(_SWITCH_SECONDS)
     with sock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(server.serve(sock, began))
+        runner.run(server.serve(sock, began, inherited))
 
 
 class Server:
@@ -178,7 +167,9 @@ class Server:
         self._figures = Figures([each.signature.name for each in models])
         self._access = AccessLog() if settings.access_log else None
 
-    async def serve(self, sock: socket.socket, began: Began) -> None:
+    async def serve(
+        self, sock: socket.socket, began: Began, inherited: Inherited | None = None
+    ) -> None:  # fmt: skip
         """From its begin to its end, in a running event loop."""
         from ganger.serving.http.connections import Door, limits_of
         from ganger.serving.http.endpoints import Endpoints
@@ -212,6 +203,8 @@ class Server:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ends.set)
         loop.add_signal_handler(signal.SIGHUP, self._read_again)
+        if inherited is not None:
+            watch_parent(loop, inherited.control, ends.set)
         listener = await self._listen(door, sock)
         door.start()
         service, grpc_port = await self._speak_grpc(desk, limits.connections)

@@ -16,8 +16,8 @@ ANSWERS_MAX: Final = 100_000
 
 
 class Answered(Struct, frozen=True):
-    """What a request was answered with: `said` by model, the class that each gave; `class_`: the
-    one that was answered; `at`: when, in seconds."""
+    """What a request was answered with: the class that each model gave; `class_`: the one that was
+    answered; `at`: when, in seconds."""
 
     said: dict[int, int]
     class_: int

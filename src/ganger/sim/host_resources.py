@@ -85,8 +85,8 @@ class HostResources:
                     booked += slot.workers * min(asked, given.get("cpus", asked))
                 elif slot.node == node:
                     devices |= slot.devices
-        left = max(whole - booked, 0.0) / max(devices.bit_count(), 1)
-        return min(whole / int(nodes.gpus[node]), left)
+        remaining = max(whole - booked, 0.0) / max(devices.bit_count(), 1)
+        return min(whole / int(nodes.gpus[node]), remaining)
 
     # ------------------------------------------------------------------ memory bandwidth
 
@@ -100,7 +100,7 @@ class HostResources:
         self._speed[job] = speed
         return True
 
-    def left(self, job: int) -> float:
+    def remaining(self, job: int) -> float:
         """What the bandwidth of its nodes leaves of the job's speed: on the node where it has
         least, since workers of a gang wait for each other."""
         where = self._attempts.where.get(job, ())

@@ -368,7 +368,7 @@ class Speeds:
             if attempts.alive[job] and job not in attempts.paced:
                 rate = self._slowed(job, self._level[job])
                 if streaming:
-                    rate *= self._hosts.left(job)
+                    rate *= self._hosts.remaining(job)
                 if rate != attempts.rate[job]:
                     self._set_rate(job, rate, events)
 
@@ -376,14 +376,14 @@ class Speeds:
         """These jobs, once what they have of the host is up to date, and those near one that takes
         more or less of it than before."""
         attempts, hosts, crowded = self._attempts, self._hosts, self._hosts.crowded
-        found = dict.fromkeys(jobs)
-        for job in list(found):
+        near = dict.fromkeys(jobs)
+        for job in list(near):
             if attempts.alive[job] and job not in attempts.paced:
                 if crowded:
                     self._supply[job] = hosts.supply(job, attempts.where[job])
                 if hosts.note(job, self._slowed(job, self._level[job])):
-                    found |= dict.fromkeys(self.neighbours(job))
-        return list(found)
+                    near |= dict.fromkeys(self.neighbours(job))
+        return list(near)
 
     def _slowed(self, job: int, level: float) -> float:
         """What is left of the speed that the job's placement allows."""

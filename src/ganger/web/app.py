@@ -25,6 +25,7 @@ from ganger.web.pages import (
     entrance,
     families,
     job,
+    lab,
     queue,
     recipes,
     tenants,
@@ -37,7 +38,7 @@ _TYPES: Final = {
     ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".LICENSE": "text/plain",
 }  # fmt: skip
 _OWN: Final = ("ganger.web", "static")
-_SCRIPTS: Final = ("app.js", "theme.js", "worker.js", "load.js", "enter.js")
+_SCRIPTS: Final = ("app.js", "theme.js", "worker.js", "load.js", "enter.js", "lab.js")
 _VENDOR: Final = ("htmx.min.js", "uplot.min.js", "uplot.min.css", "htmx.LICENSE", "uplot.LICENSE")
 _FILES: Final = {
     **dict.fromkeys(("style.css", "icon.svg", *_SCRIPTS), _OWN),
@@ -51,6 +52,38 @@ def application(pages: Pages) -> Starlette:
     """The application over `pages`."""
     get, post = ["GET"], ["POST"]
     routes = [
+        Route("/recipes", _seen(recipes.recipes), methods=get),
+        Route("/recipes/cards", _seen(recipes.recipe_cards), methods=get),
+        Route("/recipes/{name}", _seen(recipes.recipe), methods=get),
+        Route("/recipes/{name}/schedule.svg", _seen(recipes.recipe_schedule), methods=get),
+        Route("/sessions", _seen(entrance.sessions, full=True), methods=get),
+        Route("/sessions/end", _seen(entrance.end_session), methods=post),
+        Route("/events", _seen(entrance.events), methods=get),
+        Route("/enter", entrance.enter_page, methods=get),
+        Route("/enter", entrance.enter, methods=post),
+        Route("/favicon.ico", _nothing, methods=get),
+        Route("/static/{name:path}", static, methods=get),
+        Route("/lab", _seen(lab.lab, full=True), methods=get),
+        Route("/lab", _seen(lab.begin), methods=post),
+        Route("/lab/{number}", _seen(lab.result, full=True), methods=get),
+        Route("/lab/{number}/now", _seen(lab.result_now, full=True), methods=get),
+        Route("/lab/{number}/figures.csv", _seen(lab.csv, full=True), methods=get),
+        Route("/lab/{number}/end", _seen(lab.end), methods=post),
+    ]
+    if pages.lab:
+        routes.append(Route("/", _seen(lab.lab, full=True), methods=get))
+    else:
+        routes += _of_a_daemon()
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _http})
+    app.router.redirect_slashes = False
+    app.state.pages = pages
+    return app
+
+
+def _of_a_daemon() -> list[Route]:
+    """The pages over a daemon."""
+    get, post = ["GET"], ["POST"]
+    return [
         Route("/", _seen(cluster.cluster), methods=get),
         Route("/cluster/map", _seen(cluster.cluster_map), methods=get),
         Route("/cluster/load", _seen(cluster.load), methods=get),
@@ -76,27 +109,12 @@ def application(pages: Pages) -> Starlette:
         Route("/experiments/rows", _seen(families.experiment_rows), methods=get),
         Route("/services", _seen(families.services), methods=get),
         Route("/services/rows", _seen(families.service_rows), methods=get),
-        Route("/recipes", _seen(recipes.recipes), methods=get),
-        Route("/recipes/cards", _seen(recipes.recipe_cards), methods=get),
-        Route("/recipes/{name}", _seen(recipes.recipe), methods=get),
-        Route("/recipes/{name}/schedule.svg", _seen(recipes.recipe_schedule), methods=get),
         Route("/whatif", _seen(whatif.whatif, full=True), methods=get),
         Route("/whatif", _seen(whatif.begin), methods=post),
         Route("/whatif/{number}", _seen(whatif.result, full=True), methods=get),
         Route("/whatif/{number}/now", _seen(whatif.result_now, full=True), methods=get),
         Route("/whatif/{number}/end", _seen(whatif.end), methods=post),
-        Route("/sessions", _seen(entrance.sessions, full=True), methods=get),
-        Route("/sessions/end", _seen(entrance.end_session), methods=post),
-        Route("/events", _seen(entrance.events), methods=get),
-        Route("/enter", entrance.enter_page, methods=get),
-        Route("/enter", entrance.enter, methods=post),
-        Route("/favicon.ico", _nothing, methods=get),
-        Route("/static/{name:path}", static, methods=get),
     ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _http})
-    app.router.redirect_slashes = False
-    app.state.pages = pages
-    return app
 
 
 def _seen(handler: Handler, *, full: bool = False) -> Handler:

@@ -7,7 +7,7 @@ import contextlib
 import gzip
 import os
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Any, Final
@@ -64,7 +64,7 @@ class Backend:
                 f"{TEXTS_MAX} files are being saved already", mend="wait until one of them is there"
             )
 
-    async def text(self, path: str, **query: Any) -> AsyncGenerator[bytes]:
+    async def text(self, path: str, **query: Any) -> AsyncIterator[bytes]:
         """A text of any length, piece by piece."""
         self._texts += 1
         try:
@@ -75,7 +75,7 @@ class Backend:
         finally:
             self._texts -= 1
 
-    async def steps(self) -> AsyncGenerator[None]:
+    async def steps(self) -> AsyncGenerator[None, None]:
         """The daemon's own stream: once when it answers, and after each step that it makes (several
         that come together are told as one). It ends when the daemon hangs up, or says nothing for
         longer than it should."""

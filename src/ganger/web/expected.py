@@ -34,7 +34,8 @@ class Expected:
         seen = 0
         while True:
             began = time.monotonic()
-            if self._live.streams and self._live.up and self._live.tick != seen:
+            live = self._live
+            if live.streams and live.up and live.status is not None and live.tick != seen:
                 seen = self._live.tick
                 if await self.look():
                     self._live.bump()

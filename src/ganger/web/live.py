@@ -41,8 +41,8 @@ class Live:
     """Follows the daemon behind `backend`. `tick` grows with every change, `status` is what the
     daemon last answered, `up` whether it answers."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, *, alone: bool = False) -> None:
+        self._backend, self._alone = backend, alone
         self.tick = 1
         self.status: Status | None = None
         self.up = False
@@ -62,7 +62,7 @@ class Live:
         try:
             while True:
                 self._wake.clear()
-                if self.streams:
+                if self.streams and not self._alone:
                     await self._follow()
                     rest = RETRY_SECONDS
                 else:
@@ -92,7 +92,10 @@ class Live:
         await self.look()
 
     async def look(self) -> None:
-        """Ask the daemon how it does, now."""
+        """Ask the daemon how it does, now; alone there is none, and nothing changes."""
+        if self._alone:
+            self.up, self.answered = True, time.time()
+            return
         before = (self.up, self.status.revision, self.status.pid) if self.status else (False, 0, 0)
         try:
             status: Status = await self._backend.get("/v1/status", Status)

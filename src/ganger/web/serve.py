@@ -110,8 +110,10 @@ class Server:
         self._port = self._socket.getsockname()[1]
         backend = Backend(root)
         self._sessions = Sessions(time.monotonic, time.time)
-        self._live = Live(backend)
-        self._pages = Pages(backend, self._live, self._sessions, address, settings.home)
+        self._live = Live(backend, alone=settings.lab)
+        self._pages = Pages(
+            backend, self._live, self._sessions, address, settings.home, lab=settings.lab
+        )
         self._listening: asyncio.Server | None = None
         self._own = 0
         self._uvicorn = uvicorn.Server(

@@ -149,6 +149,8 @@ class _Gpu(msgspec.Struct, forbid_unknown_fields=True):
     speed: float = 1.0
     idle_watts: float | None = None
     watts_from: Literal["card", "measured", "assumed", "stated"] | None = None
+    billed: Literal["second", "minute", "hour"] | None = None
+    least: str = "0s"
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
@@ -271,7 +273,9 @@ def _gpu(gpu: _Gpu, where: str) -> GpuType:
     memory = known.memory
     if gpu.memory is not None:
         memory = parse_memory(gpu.memory, where=f"{where}.memory")
-    return GpuType(gpu.name, memory, watts, gpu.price, gpu.speed, idle, source)
+    least = parse_duration(gpu.least, where=f"{where}.least")
+    per = _PER[gpu.billed] if gpu.billed is not None else 1
+    return GpuType(gpu.name, memory, watts, gpu.price, gpu.speed, idle, source, per, least)
 
 
 def _openb_nodes(file: TextFile) -> ClusterSpec:

@@ -105,10 +105,12 @@ def ended(sock: socket.socket) -> bool:
 
 
 @contextlib.contextmanager
-def serving(file: Path, *options: str) -> Iterator[Server]:
-    """A server of a models file; what it wrote must hold no traceback."""
+def serving(file: Path, *options: str, status: int = 0) -> Iterator[Server]:
+    """A server of a models file, which ends with that status; what it wrote must hold no
+    traceback."""
     code = "from ganger.cli.main import main; main()"
-    with (file.parent / "stderr").open("w+") as errors:
+    (file.parent / "stderr").unlink(missing_ok=True)
+    with (file.parent / "stderr").open("a+") as errors:  # what is written stays at the end
         process = subprocess.Popen(
             [sys.executable, "-c", code, "serve", str(file), "--port", "0", *options],
             stdout=subprocess.PIPE,
@@ -126,7 +128,7 @@ def serving(file: Path, *options: str) -> Iterator[Server]:
             yield Server(process, int(place[1]), int(grpc[1]) if grpc else 0)
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(30) == status
             errors.seek(0)
             assert "Traceback" not in errors.read()
         finally:

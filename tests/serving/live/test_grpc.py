@@ -19,7 +19,8 @@ import pytest
 from onnx import TensorProto
 
 from serving.live.nets import busy, copies, looks_up, models_file, sums, times
-from serving.live.room import Room, keys_file, run
+from serving.live.rig import run
+from serving.live.room import Room, keys_file
 from serving.live.server import Server, serving
 from serving.live.test_protocol import KINDS
 

@@ -183,13 +183,7 @@ Examples:
     show_default=True,
     help="Time between switching a node on and its first use (helios-ces).",
 )
-@click.option(
-    "--slicing-cost",
-    "slicing",
-    default="0s",
-    show_default=True,
-    help="Time that a start takes more where a MIG slice has to be made (space-sharing).",
-)
+@click.option("--slicing-cost", "slicing", default="0s", help="Time to make a MIG slice. [0s]")
 @click.option(
     "--profiling-cost",
     "profiling",

@@ -142,7 +142,7 @@ def no_best(search: JobDetail) -> BadInput:
     return BadInput(f"no trial of search {search.label} has reported yet")
 
 
-def best_of(search: JobDetail) -> ChildAnswer | None:
+def best_trial(search: JobDetail) -> ChildAnswer | None:
     """The trial that reported the best value last."""
     if search.family is None:
         return None
@@ -170,7 +170,7 @@ def summary(search: JobDetail) -> str:
     ]
     if search.family is not None and search.family.ended_by:
         lines.append(f"ended by {search.family.ended_by}")
-    child, metric = best_of(search), search.family.metric if search.family is not None else ""
+    child, metric = best_trial(search), search.family.metric if search.family is not None else ""
     if child is not None:
         lines.append(f"best: {shown(said_of(child))}")
     elif any(each.value is not None for each in children):
@@ -247,14 +247,23 @@ def print_front(family: FamilyAnswer, *, as_json: bool) -> None:
 
 @click.command(
     epilog="\b\nExamples:\n  ganger tune export 12 curves.csv\n  ganger tune export 12 study.db"
+    "\n  ganger tune export 12 --tensorboard runs/12\n  ganger tune export 12 --mlflow mlruns"
 )
 @click.argument("search", metavar="SEARCH", shell_complete=completion.jobs)
-@click.argument("file", type=click.Path(path_type=Path))
-def export(search: str, file: Path) -> None:
+@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.option("--tensorboard", type=click.Path(path_type=Path), metavar="FOLDER",
+    help="Write events for TensorBoard into this new folder.")  # fmt: skip
+@click.option("--mlflow", default="", metavar="FOLDER|URL",
+    help="Make a run in MLflow for each trial.")  # fmt: skip
+def export(search: str, file: Path | None, tensorboard: Path | None, mlflow: str) -> None:
     """Write what trials tried and reported to FILE: a table of curves, as `ganger simulate
-    --curves` reads it (.csv, .parquet), or a study of Optuna (.db)."""
+    --curves` reads it (.csv, .parquet), or a study of Optuna (.db); or into TensorBoard or
+    MLflow."""
     from ganger.lab.tuning.export import Tried, write
+    from ganger.lab.tuning.trackers import Search, to_mlflow, to_tensorboard
 
+    if file is None and tensorboard is None and not mlflow:
+        raise BadInput("where to?", where="FILE", mend="name one, or --tensorboard or --mlflow")
     client = Client()
     detail = search_named(client, search)
     family = detail.family
@@ -269,8 +278,18 @@ def export(search: str, file: Path) -> None:
         if report.job in trials:
             values = {**report.metrics, metric: report.value}
             trials[report.job].hear(report.step, report.seconds, values)
-    many = write(file, list(trials.values()), metric, more_is_better=more)
-    click.echo(f"{many} trials of search {detail.job} are in {shown(str(file))}")
+    tried, of = list(trials.values()), f"trials of search {detail.job} are in"
+    if file is not None:
+        many = write(file, tried, metric, more_is_better=more)
+        click.echo(f"{many} {of} {shown(str(file))}")
+    if tensorboard is None and not mlflow:
+        return
+    began = {str(job.job): job.started or detail.submitted for job in _trials(client, detail)}
+    written = Search(detail.name or f"search {detail.job}", detail.job, began)
+    if tensorboard is not None:
+        click.echo(f"{to_tensorboard(tensorboard, written, tried)} {of} {shown(str(tensorboard))}")
+    if mlflow:
+        click.echo(f"{to_mlflow(mlflow, written, tried)} {of} {shown(mlflow)}")
 
 
 @click.command(

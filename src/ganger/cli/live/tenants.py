@@ -79,7 +79,7 @@ _EXAMPLES = (
 @click.option(
     "--beyond",
     type=click.Choice(["warn", "ask", "stop"]),
-    help="What follows when the budget is spent: it is only told; no job starts until somebody "
+    help="What follows when the budget is spent: it is only reported; no job starts until somebody "
     "gives more; those that run are stopped, too.",
 )
 @click.option(
@@ -201,12 +201,12 @@ def _members(one: Quota) -> str:
     )
 
 
-def _money(one: Quota) -> str:
+def _money(quota: Quota) -> str:
     """What is spent of the budget, and what follows."""
-    if one.budget is None or one.spent is None:
+    if quota.budget is None or quota.spent is None:
         return "-"
-    over = f" ({one.beyond})" if one.spent >= one.budget else ""
-    return f"{one.spent:.2f} of {one.budget:g} USD{over}"
+    over = f" ({quota.beyond})" if quota.spent >= quota.budget else ""
+    return f"{quota.spent:.2f} of {quota.budget:g} USD{over}"
 
 
 def _said(value: float | None) -> str:

@@ -16,7 +16,7 @@ from ganger.cli.live.jobs import AWAY_SECONDS
 from ganger.cli.live.searches import (
     Pruning,
     asked_here,
-    best_of,
+    best_trial,
     counted,
     earlier,
     export,
@@ -54,7 +54,6 @@ _LOOK_SECONDS: Final = 1.0
 _PROPOSE_SECONDS: Final = 0.1
 _ENDING_SECONDS: Final = 40.0
 """So long trials may take to end whose search is over: the grace of a job, and to be killed."""
-_ROWS: Final = 10
 _WORDS: Final = "tune"
 """Where an experiment is from that no file states."""
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -299,7 +298,7 @@ def _follow(
             time.sleep(_LOOK_SECONDS)
             continue
         if not as_json:
-            child = best_of(detail)
+            child = best_trial(detail)
             if child is not None and child != best:
                 click.echo(f"{moment(time.time())}  best so far: {said_of(child)}")
                 best = child
@@ -320,7 +319,7 @@ def _follow(
         print_json(detail)
     else:
         click.echo(summary(detail))
-    return 0 if detail.state == "COMPLETED" and best_of(detail) is not None else 1
+    return 0 if detail.state == "COMPLETED" and best_trial(detail) is not None else 1
 
 
 tune.add_command(export)
@@ -367,7 +366,7 @@ def best(search: str, pareto: bool, as_json: bool) -> None:
     """Print the configuration of the best trial."""
     client = Client()
     detail = search_named(client, search)
-    child = best_of(detail)
+    child = best_trial(detail)
     if child is None or detail.family is None:
         raise no_best(detail)
     if pareto:

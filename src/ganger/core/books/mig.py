@@ -96,11 +96,11 @@ def written(slices: Lying) -> str:
 
 def read(knob: object) -> Lying:
     """What `written` wrote; nothing for what is not there."""
-    found: Lying = {}
+    slices: Lying = {}
     for row in str(knob or "").split():
         node, device, at, size = map(int, row.split(":"))
-        found[node, device] = at, size
-    return found
+        slices[node, device] = at, size
+    return slices
 
 
 class Instances:
@@ -108,15 +108,15 @@ class Instances:
     slots."""
 
     def __init__(self) -> None:
-        self.there: dict[Device, dict[int, int]] = {}
+        self.existing: dict[Device, dict[int, int]] = {}
 
     def need(self, device: Device, start: int, memory: int) -> bool:
         """See to it that this slice exists on the device; whether that changes anything."""
-        there = self.there.setdefault(device, {})
-        if there.get(start) == memory:
+        existing = self.existing.setdefault(device, {})
+        if existing.get(start) == memory:
             return False
         mask = _mask(start, memory)
-        for other in [at for at, size in there.items() if _mask(at, size) & mask]:
-            del there[other]
-        there[start] = memory
+        for other in [at for at, size in existing.items() if _mask(at, size) & mask]:
+            del existing[other]
+        existing[start] = memory
         return True

@@ -114,12 +114,13 @@ class Ended(Struct, frozen=True, gc=False):
 
 
 class Truth(Struct, frozen=True):
-    """What the right answer to a request is. `asked`: what it asked for, as a code; `said`: by
-    model, the class that it gave, -1 where not known; `label`: the class that is right."""
+    """What the right answer to a request is. `asked`: what it asked for, as a code; `label`: the
+    class that is right, -1 where not known."""
 
     asked: int
     tenant: int
     said: Mapping[int, int]
+    """By model, the class that it gave; -1 where not known."""
     label: int
 
 

@@ -250,8 +250,8 @@ def expected_starts(
     enough: Callable[[], bool] = lambda: False,
 ) -> dict[int, Outlook]:
     """When waiting jobs are expected to start: the median of `samples` looks ahead, or with none
-    the one that believes the oracle. A job that does not start in half of them is left out; a look
-    ends where it is `enough`.
+    the one that believes the oracle. A job that does not start in half of them is left out. Where
+    it is `enough`, there are fewer looks, or a first one that is cut short.
 
     `copy` makes a kernel in the present state; it is called once for each look. Each look draws
     run times and jobs to come anew, so that the points are quantiles of what is foreseen.
@@ -263,6 +263,8 @@ def expected_starts(
         arriving = foresee(kernel, luck) if samples else -1
         lasting = drawn(kernel, luck, arriving) if samples else believed(kernel)
         starts = play(kernel, lasting, rows, arriving, enough=enough)
+        if any(seen.values()) and enough():
+            break  # this look was cut short; those before count
         for row in rows:
             seen[row].append(starts.get(row, NEVER))
     found = {}

@@ -18,6 +18,7 @@ from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.run import families_of, known_of
 from ganger.recipes.registry import make_router
 from ganger.serving.crew import Servable, inspect, joint
+from ganger.serving.outliving import Inherited
 from ganger.serving.server import Began, Settings, serve
 from ganger.workloads.models.profiles import Model, Models
 
@@ -98,10 +99,13 @@ def _try(router: Router, world: World, family: str) -> None:
     router.arrive(world, range(1))
 
 
-def serve_models(served: Served, machine: Machine, settings: Settings, began: Began) -> None:
+def serve_models(
+    served: Served, machine: Machine, settings: Settings, began: Began,
+    inherited: Inherited | None = None,
+) -> None:  # fmt: skip
     """Serve until SIGTERM or SIGINT. Raises BadInput."""
     settings = changed(settings, threads=machine.threads, cores=tuple(available_cores()))
-    serve(served.world, served.router, served.models, settings, began)
+    serve(served.world, served.router, served.models, settings, began, inherited)
 
 
 def available_cores() -> list[int]:

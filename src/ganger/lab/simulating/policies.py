@@ -134,7 +134,7 @@ def over_budget(kernel: Kernel) -> list[str]:
     return [
         f"tenant {each.name} spent {spent[each.name]:.2f} of {each.budget:g} USD ({each.beyond})"
         for each in kernel.nodes.spec.tenants
-        if spent.get(each.name, -1.0) >= each.budget - 1e-9
+        if each.name in spent and spent[each.name] >= each.budget - 1e-9
     ]
 
 

@@ -3,12 +3,14 @@ been paid when."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ganger.core.books.ledger import members
 from ganger.core.units import SECOND
 from ganger.lab.result import Segment
+from ganger.mechanisms.tuning.billing import Rate
 from ganger.sim.reports import Journal
 
 
@@ -54,26 +56,37 @@ def by_trial(kept: Journal, trials: int) -> list[Reported]:
     return curves
 
 
-def paid_by(held: Iterable[Segment], prices: Sequence[float] | None) -> list[Paid]:
-    """What was paid over time for what a search held, at the price by node of a GPU for an hour."""
-    changes: dict[float, tuple[float, float]] = {0.0: (0.0, 0.0)}
-    for segment in held:
-        gpus = segment.devices.bit_count()
-        rate = gpus * prices[segment.node] if prices is not None else 0.0
-        for moment, sign in ((segment.start_seconds, 1), (segment.end_seconds, -1)):
-            before = changes.get(moment, (0.0, 0.0))
-            changes[moment] = before[0] + sign * gpus, before[1] + sign * rate
-    found, gpus_now, rate_now = list[Paid](), 0.0, 0.0
-    seconds = hours = money = 0.0
-    for moment in sorted(changes):
-        hours += gpus_now * (moment - seconds) / 3600
-        money += rate_now * (moment - seconds) / 3600
-        seconds = moment
-        found.append(Paid(seconds, hours, money if prices is not None else None))
-        gpus_now, rate_now = gpus_now + changes[moment][0], rate_now + changes[moment][1]
+def paid_by(held: Sequence[Segment], rates: Sequence[Rate]) -> list[Paid]:
+    """What was paid over time for what a search held, each GPU at the rate of its node; money is
+    None without rates."""
+    moments = sorted({0.0, *(m for each in held for m in (each.start_seconds, each.end_seconds))})
+    found = []
+    for moment in moments:
+        until = [
+            each._replace(end_seconds=min(each.end_seconds, moment))
+            for each in held
+            if each.start_seconds < moment
+        ]
+        hours = sum(
+            each.devices.bit_count() * (each.end_seconds - each.start_seconds) for each in until
+        )
+        found.append(Paid(moment, hours / 3600, bill(until, rates) if rates else None))
     return found
 
 
-def prices_by_node(types: Sequence[str], prices: Mapping[str, float]) -> list[float] | None:
-    """Of a GPU for an hour, by node, from those by GPU type; None where nothing has a price."""
-    return [prices.get(name, 0.0) for name in types] if prices else None
+def bill(held: Iterable[Segment], rates: Sequence[Rate], *, longer: int = 0) -> float:
+    """What is to be paid for all that a search held, each GPU from when the search got it until it
+    gave it back, or so many microseconds `longer`."""
+    stays: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for each in sorted(held, key=lambda segment: segment.start_seconds):
+        for device in members(each.devices):
+            mine = stays.setdefault((each.node, device), [])
+            start = each.start_seconds
+            if mine and mine[-1][1] >= start - 1e-9:  # it kept this one
+                start = mine.pop()[0]
+            mine.append((start, each.end_seconds))
+    return sum(
+        rates[node].cost(round(start * SECOND), round(end * SECOND) + longer)
+        for (node, _), mine in stays.items()
+        for start, end in mine
+    )

@@ -52,7 +52,7 @@ def run_of(
         for part in _segments(numbers[each.job], one, place, began, now)
     ]
     end = now if search.finished is None else search.finished
-    detail = Detail(curves, segments, nodes, paid_by(held, None))
+    detail = Detail(curves, segments, nodes, paid_by(held, []))
     rows = [
         _trial(
             at, each, children.get(each.job), curves[at], segments, first[each.job] - began, mode

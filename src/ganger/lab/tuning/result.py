@@ -90,8 +90,10 @@ def result_of(
     limits: Limits,
     place: Place,
     cpu_seconds: float,
+    billed: tuple[float, float] | None = None,
 ) -> TuningRun:
-    """The figures of a run."""
+    """The figures of a run; `billed`: what it costs where GPUs are billed by whole minutes or
+    hours, and what it would cost a moment later."""
     document = experiment.document
     sign = 1.0 if document.mode == "min" else -1.0
     trials = _trials(kernel, configurations, reports, sign, experiment)
@@ -102,6 +104,9 @@ def result_of(
     gpu_hours = float(jobs.held[_SEARCH]) / HOUR
     prices = dict(limits.prices)
     cost = gpu_hours * _price(kernel, prices) if prices else None
+    due = cost
+    if prices and billed is not None:
+        cost, due = billed
     epochs = float(sum(trial.epochs for trial in trials))
     best = steps[-1] if steps else (math.nan, math.nan)
     winner = _winner(trials, best[1])
@@ -123,7 +128,7 @@ def result_of(
         "gpu_hours": gpu_hours,
         "trial_gpu_hours": float(sum(trial.gpu_hours for trial in trials)),
         "cost": cost,
-        "ended_by": reached(limits, lasted / SECOND, epochs, gpu_hours, cost, hit=hit),
+        "ended_by": reached(limits, lasted / SECOND, epochs, gpu_hours, due, hit=hit),
         "deadline_kept": None if limits.deadline >= NEVER else lasted <= limits.deadline + stop,
         "budget_kept": _budget_kept(limits, epochs, gpu_hours, cost, kernel, stop),
         "simulation": {
@@ -259,7 +264,8 @@ def _budget_kept(
     stop: int,
 ) -> bool | None:
     """Whether no budget was exceeded by more than a stop; None where there is none."""
-    saving = int(kernel.jobs.gpus[_SEARCH]) * stop / HOUR
+    period = max((kind.per for kind in kernel.nodes.type_specs), default=1)
+    saving = int(kernel.jobs.gpus[_SEARCH]) * -(-stop // period) * period / HOUR
     rate = cost / gpu_hours if cost is not None and gpu_hours else 0.0
     kept = [
         used <= limit + allowed + 1e-9 * limit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput, InvariantError
+from ganger.core.events import Batch
 from ganger.core.kernel import Kernel
+from ganger.core.plan import Plan
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.protocols import Ignorant, Journal, Knows
 from ganger.core.spec import ClusterSpec, JobSpec, Kind, NodeSpec, Role, Shape
@@ -20,13 +22,15 @@ from ganger.core.state.jobs import Declared, declare
 from ganger.core.state.table import Ids
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
+from ganger.lab.result import Segment
 from ganger.lab.simulating.policies import blame
 from ganger.lab.simulating.recorder import Recorder
-from ganger.lab.tuning.detail import Detail, by_trial, paid_by, prices_by_node
+from ganger.lab.tuning.detail import Detail, bill, by_trial, paid_by
 from ganger.lab.tuning.draws import Configurations
 from ganger.lab.tuning.recipes import Chosen, chosen
 from ganger.lab.tuning.result import TuningRun, result_of
 from ganger.mechanisms.common.two_level import Search, TwoLevel, refuse_hopeless
+from ganger.mechanisms.tuning.billing import Rate, rates_of
 from ganger.mechanisms.tuning.limits import HOUR, Limited, Limits
 from ganger.recipes import registry
 from ganger.sim.engine import Simulator
@@ -90,9 +94,9 @@ def run_experiment(
     journal: Callable[[Kernel], Journal] | None = None,
     watch: bool = False,
 ) -> TuningRun:
-    """Simulate a search; `watch`, in place of a `journal`, keeps all that a report of it shows.
-    Raises BadInput for what the user can mend, also for a search that no trial of which could
-    report before a limit is reached."""
+    """Simulate a search; `watch` keeps all that a report of it shows. Raises BadInput for what the
+    user can mend, also for a search that no trial of which could report before a limit is reached.
+    """
     place = place or Place(own_cluster(experiment))
     document = experiment.document
     configurations, choice = _chosen(experiment, source, recipe, seed)
@@ -118,12 +122,13 @@ def run_experiment(
         seed=seed,
         validate=place.validate,
     )
+    rates = rates_of(nodes.type_specs, dict(limits.prices))
     recorder = None
-    if watch:
+    if watch or any(rate.coarse for rate in rates):
         recorder = Recorder(kernel.jobs, nodes.gpus[: nodes.n].tolist(), segments=True)
-        kernel.journal = recorder
-    elif journal is not None:
-        kernel.journal = journal(kernel)
+    kernel.journal = recorder
+    if journal is not None:
+        kernel.journal = journal(kernel) if recorder is None else Both(recorder, journal(kernel))
     physics = Physics(nodes, profiles, place.costs)
     engine = Simulator(search, np.array([NEVER]), physics, evaluations=reports)
     engine.searcher = FromDraws(configurations, reports, search.n)
@@ -133,27 +138,54 @@ def run_experiment(
     except InvariantError as error:
         raise blame(choice.policy, error) from error
     cpu_seconds = time.process_time() - started
+    segments = list[Segment]()
+    if recorder is not None:
+        recorder.close(kernel.now)
+        segments = recorder.segments or []
+    by_node = [rates[code] for code in nodes.gpu_type[: nodes.n].tolist()]
+    billed = None
+    if any(rate.coarse for rate in rates):
+        held = [each for each in segments if not each.job]
+        billed = bill(held, by_node), bill(held, by_node, longer=1)
     run = result_of(
-        recipe, seed, experiment, configurations, kernel, reports, limits, place, cpu_seconds
+        recipe,
+        seed,
+        experiment,
+        configurations,
+        kernel,
+        reports,
+        limits,
+        place,
+        cpu_seconds,
+        billed,
     )
-    if recorder is None:
+    if not watch:
         return run
-    recorder.close(kernel.now)
-    return replace(run, detail=_detail(recorder, kernel, reports, limits))
+    return replace(run, detail=_detail(segments, kernel, reports, by_node if limits.prices else []))
 
 
-def _detail(recorder: Recorder, kernel: Kernel, reports: CurveReports, limits: Limits) -> Detail:
+class Both:
+    """Two journals that are told the same."""
+
+    def __init__(self, one: Journal, other: Journal) -> None:
+        self._journals = one, other
+
+    def append(self, revision: int, batch: Batch, plan: Plan | None, memory: Any) -> None:
+        """Record one step in both."""
+        for journal in self._journals:
+            journal.append(revision, batch, plan, memory)
+
+
+def _detail(
+    segments: Sequence[Segment], kernel: Kernel, reports: CurveReports, rates: Sequence[Rate]
+) -> Detail:
     """What a report shows of a run that is over."""
-    nodes, segments = kernel.nodes, recorder.segments or []
-    types = [nodes.types[code] for code in nodes.gpu_type[: nodes.n].tolist()]
+    nodes = kernel.nodes
     return Detail(
         curves=by_trial(reports.kept, kernel.jobs.n - 1),
         segments=[each._replace(job=each.job - 1) for each in segments if each.job],
         nodes={f"node {at}": gpus for at, gpus in enumerate(nodes.gpus[: nodes.n].tolist())},
-        paid=paid_by(
-            (each for each in segments if not each.job),
-            prices_by_node(types, dict(limits.prices)),
-        ),
+        paid=paid_by([each for each in segments if not each.job], rates),
     )
 
 

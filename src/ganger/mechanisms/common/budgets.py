@@ -30,14 +30,14 @@ _SPENT = "AssocGrpBilling"
 def price_by_node(nodes: Nodes) -> list[int]:
     """Millionths of a USD that a GPU of each node costs for an hour (of one without GPUs: all of
     it); 0 where nobody says it."""
-    found = []
+    result = []
     for node, offer in enumerate(nodes.offers):
         gpus = int(nodes.gpus[node])
         price = nodes.type_specs[nodes.gpu_type[node]].price if gpus else 0.0
         if offer is not None and offer.price >= 0:
             price = offer.price / max(gpus, 1)
-        found.append(round(price * _MICRO))
-    return found
+        result.append(round(price * _MICRO))
+    return result
 
 
 class Tally:
@@ -193,10 +193,10 @@ class _Tree:
 
     def _chain(self, name: str) -> list[str]:
         """The tenant and those above it."""
-        found = [name]
-        while above := self._above.get(found[-1], ""):
-            found.append(above)
-        return found
+        result = [name]
+        while above := self._above.get(result[-1], ""):
+            result.append(above)
+        return result
 
     def of(self, spec: TenantSpec, amounts: dict[str, Any]) -> Any:
         """The sum over the tenant and all below it."""
@@ -209,12 +209,12 @@ class _Tree:
             for spec in self.limited
             if self.of(spec, spent) >= spec.budget - 1e-9
         }
-        found = {}
+        result = {}
         for name in {*self._names, *self._above} if gone else ():
             hows = [gone[each] for each in self._chain(name) if each in gone]
             if hows:
-                found[name] = max(hows, key=("warn", "ask", "stop").index)
-        return found
+                result[name] = max(hows, key=("warn", "ask", "stop").index)
+        return result
 
     def numbers(self, name: str, spent: dict[str, float]) -> dict[str, float]:
         """What is spent of which budget, of the first that is."""
@@ -228,7 +228,7 @@ class _Tree:
         """When the next budget is spent at the present rates; NEVER if none is."""
         soonest = NEVER
         for spec in self.limited:
-            left, rate = spec.budget - self.of(spec, spent), self.of(spec, hourly)
-            if left > 1e-9 and rate:
-                soonest = min(soonest, now + max(ceil(left * _MICRO / rate * HOUR), 1))
+            remains, rate = spec.budget - self.of(spec, spent), self.of(spec, hourly)
+            if remains > 1e-9 and rate:
+                soonest = min(soonest, now + max(ceil(remains * _MICRO / rate * HOUR), 1))
         return soonest

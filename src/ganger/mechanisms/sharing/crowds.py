@@ -32,9 +32,9 @@ class Crowds:
         self, computing: Mapping[Device, list[int]], shares: Callable[[int], bool]
     ) -> tuple[Groups, Groups]:
         """The groups that are no more since the last call, and those that are new or of which a job
-        was stirred. `computing`: who computes on each device; `shares`: whether a job has a part
-        of its devices."""
-        lost, found = dict[Group, None](), dict[Group, None]()
+        was stirred. `computing`: the jobs that compute on each device; `shares`: whether a job
+        has a part of its devices."""
+        lost, stirred = dict[Group, None](), dict[Group, None]()
         for device in sorted(self._stirred):
             before = self._by_device.pop(device, ())
             if before:
@@ -46,6 +46,6 @@ class Crowds:
             if crowd and any(map(shares, crowd)):
                 self._by_device[device] = crowd
                 self._devices[crowd] = self._devices.get(crowd, 0) + 1
-                found[crowd] = None
+                stirred[crowd] = None
         self._stirred.clear()
-        return [group for group in lost if group not in self._devices], list(found)
+        return [group for group in lost if group not in self._devices], list(stirred)

@@ -47,13 +47,13 @@ class Layouts:
 
     def lie(self, view: View, device: Device) -> dict[int, tuple[int, int]]:
         """By job, where its slice on the device starts, and how many slots it takes."""
-        found, new, taken = dict[int, tuple[int, int]](), list[int](), dict[int, int]()
+        lying, new, taken = dict[int, tuple[int, int]](), list[int](), dict[int, int]()
         for job in self._on.get(device, ()):
             said = read(view.knobs.get(job, {}).get(KNOB)).get(device)
             if said is None or set(range(said[0], sum(said))) & _slots(taken):
                 new.append(job)
             else:
-                found[job] = said
+                lying[job] = said
                 taken[said[0]] = said[1]
         for job in new:
             nodes = view.nodes
@@ -61,9 +61,9 @@ class Layouts:
             part = part_of(view, job)
             wanted = mig_slice(part, kind.name, kind.memory) if part is not None else None
             if wanted is not None and (at := place(wanted, taken, kind.name)) >= 0:
-                found[job] = at, wanted.memory
+                lying[job] = at, wanted.memory
                 taken[at] = wanted.memory
-        return found
+        return lying
 
 
 def _slots(taken: dict[int, int]) -> set[int]:
@@ -120,9 +120,9 @@ class SlicedPolicy:
         for action in list(plan.actions):
             if isinstance(action, Start) and part_of(view, action.job) is not None:
                 lying = {
-                    device: there[action.job]
+                    device: jobs[action.job]
                     for device in on_devices(action.placement)
-                    if action.job in (there := layouts.lie(view, device))
+                    if action.job in (jobs := layouts.lie(view, device))
                 }
                 plan.actions.append(Tune(action.job, action.attempt, {KNOB: written(lying)}))
         return plan, None

@@ -41,7 +41,7 @@ Waits: TypeAlias = tuple[int, int]
 class Packs(Protocol):
     """Which jobs may compute side by side on the same GPUs."""
 
-    def follow(self, view: View, memory: Any, lost: Groups, found: Groups) -> None:
+    def follow(self, view: View, memory: Any, lost: Groups, stirred: Groups) -> None:
         """Of the groups of jobs that compute on the same devices, of which some has a part, those
         that are no more, and those that are new or of which a job changed."""
 

@@ -43,6 +43,8 @@ MOVED_MAX: Final = 20
 """So many of the jobs that wait longer, and of those that wait less, are named."""
 LOOK_SECONDS: Final = 2.0
 """Of a queue longer than WAITING_MAX the look ends after so long: it tells the first starts."""
+LIST_SECONDS: Final = 5.0
+"""For a whole list, so that questions about one job do not wait long for it."""
 SAMPLED_MAX: Final = 500
 """With more jobs than this waiting, an expected start comes without an interval."""
 
@@ -135,8 +137,15 @@ def prospects(daemon: Daemon, row: int) -> tuple[Waits | None, Outlook | None]:
     return there, outlook(daemon, row)
 
 
-def outlooks(daemon: Daemon, rows: Sequence[int], *, interval: bool = True) -> dict[int, Outlook]:
-    """When jobs are expected to start, of those that wait and of which that is known."""
+def outlooks(
+    daemon: Daemon,
+    rows: Sequence[int],
+    *,
+    interval: bool = True,
+    seconds: float = looks.PATIENCE_SECONDS,
+) -> dict[int, Outlook]:
+    """When jobs are expected to start, of those that wait and of which that is known. `seconds`: so
+    long it looks at the most, but for the first look."""
     with daemon.lock:
         jobs = daemon.kernel.jobs
         waiting = int(np.count_nonzero(jobs.phase[: jobs.n] == Phase.PENDING))
@@ -144,7 +153,7 @@ def outlooks(daemon: Daemon, rows: Sequence[int], *, interval: bool = True) -> d
     if not wanted:
         return {}
     samples = SAMPLES if interval and waiting <= SAMPLED_MAX else 0
-    end = time.monotonic() + (LOOK_SECONDS if waiting > WAITING_MAX else looks.PATIENCE_SECONDS)
+    end = time.monotonic() + (LOOK_SECONDS if waiting > WAITING_MAX else seconds)
     try:
         return expected_starts(
             copier(daemon), wanted, samples=samples, enough=lambda: time.monotonic() > end

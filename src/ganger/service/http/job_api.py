@@ -34,7 +34,7 @@ from ganger.core.tuning.space import Space
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, TEXT_MAX
 from ganger.lab.tuning.own_searcher import OUTSIDE
 from ganger.service.commands import Order, SetCeiling, Submit
-from ganger.service.durable.sandbox import effects_of, outlook, outlooks, prospects
+from ganger.service.durable.sandbox import LIST_SECONDS, effects_of, outlook, outlooks, prospects
 from ganger.service.families import widths_of_more
 from ganger.service.http.app_context import AppContext
 from ganger.service.http.bodies import BODY_BYTES_MAX, LARGE_BYTES, REQUEST_BYTES_MAX
@@ -210,7 +210,9 @@ async def list_jobs(request: Request) -> JobPage:
     page = locked(world, rows.job_page, filters, offset, limit)
     if request.query_params.get("expect"):
         waiting = [one.job - 1 for one in page.jobs if one.state == "PENDING"]
-        ahead = await world.looks.look(who_of(request), outlooks, world.daemon, waiting)
+        ahead = await world.looks.look(
+            who_of(request), outlooks, world.daemon, waiting, seconds=LIST_SECONDS
+        )
         for one in page.jobs:
             rows.foreseen(one, ahead.get(one.job - 1))
     return page

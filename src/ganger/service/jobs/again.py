@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -15,6 +15,9 @@ from ganger.service.jobs.job_facts import Prepared
 if TYPE_CHECKING:
     from ganger.service.daemon import Daemon
 
+TASKS_MAX: Final = 1000
+"""So many tasks of an array at once: their facts are read between two steps."""
+
 
 def again(daemon: Daemon, rows: Sequence[int]) -> list[Prepared]:
     """One job, or the tasks of one array, to be submitted once more. They wait for no other job and
@@ -24,6 +27,10 @@ def again(daemon: Daemon, rows: Sequence[int]) -> list[Prepared]:
         len(rows) > 1 and daemon.array_of(rows[0]) < 0
     ):
         raise BadInput("these are jobs of their own", where="jobs", mend="name one job or array")
+    if len(rows) > TASKS_MAX:
+        raise BadInput(
+            f"{len(rows):,} tasks", where="jobs", mend=f"name at most {TASKS_MAX:,}, or submit anew"
+        )
     return [_again(daemon, row) for row in rows]
 
 

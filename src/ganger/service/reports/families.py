@@ -23,6 +23,9 @@ from ganger.core.spec import Kind
 from ganger.core.state.jobs import HOLDS_DEVICES, Phase
 from ganger.core.tuning.goals import Constraint, feasible, front
 from ganger.core.units import HOUR, NEVER, SECOND
+from ganger.lab.result import Segment
+from ganger.lab.tuning.detail import bill
+from ganger.mechanisms.tuning.billing import rates_of
 from ganger.mechanisms.tuning.limits import Limited, reached
 from ganger.mechanisms.tuning.trials import Mode
 from ganger.service.daemon import Daemon
@@ -53,7 +56,7 @@ def _state(daemon: Daemon, child: int) -> str:
     ended = jobs.phase[parent] == Phase.FINISHED and jobs.kind[parent] == Kind.TUNE
     if word == "COMPLETED" and ended and jobs.finished[child] <= jobs.finished[parent]:
         last = daemon.reader.attempts(child)[-1:]
-        if last and last[0].ended < int(jobs.finished[child]):
+        if last and 0 <= last[0].ended < int(jobs.finished[child]):
             return "SET_ASIDE"
     return word
 
@@ -203,19 +206,33 @@ def ended_by(daemon: Daemon, row: int) -> str:
         last = last_reports(daemon.reader, children_of(jobs, row))
     kept = _kept(daemon, last, limits.constraints)
     seconds = int(jobs.finished[row] - jobs.submitted[row]) / SECOND
-    prices = [kind.price for kind in daemon.kernel.nodes.type_specs]
     hours = int(jobs.held[row]) / HOUR
     return reached(
         limits,
         seconds,
         sum(step for step, _ in last.values()),
         hours,
-        hours * max(prices, default=0.0),
+        _due(daemon, row, hours),
         hit=any(
             value is not None and kept[child] and limits.hit(value, mode)
             for child, (_, value) in last.items()
         ),
     )
+
+
+def _due(daemon: Daemon, row: int, hours: float) -> float:
+    """What a search that held so many GPU-hours would have to pay a moment after its end."""
+    nodes = daemon.kernel.nodes
+    rates = rates_of(nodes.type_specs, {})
+    if not any(rate.coarse for rate in rates):
+        return hours * max((rate.price for rate in rates), default=0.0)
+    held = [
+        Segment(0, one.started / SECOND, one.ended / SECOND, slot.node, slot.devices)
+        for one in daemon.reader.attempts(row)
+        for slot in one.placement or ()
+        if 0 <= one.started <= one.ended
+    ]
+    return bill(held, [rates[code] for code in nodes.gpu_type[: nodes.n].tolist()], longer=1)
 
 
 def better(daemon: Daemon, parent: int) -> Callable[..., tuple[int, float]]:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from http import HTTPStatus
 from math import ceil
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
@@ -34,7 +34,8 @@ except ImportError:
     raise BadInput("gRPC needs grpcio", mend="pip install 'ganger[grpc]'") from None
 
 log = logging.getLogger("ganger.serving")
-Context = grpc.aio.ServicerContext
+Context: TypeAlias = Any
+"""A `grpc.aio.ServicerContext`."""
 EXTENSIONS: Final = ["model_repository(index)"]
 _OPEN: Final = ("ServerLive", "ServerReady")
 _KEY: Final = "a key is needed, as the metadata authorization: Bearer KEY"
@@ -250,7 +251,7 @@ class GrpcService:
         signature = desk.signature(model)
         asked = desk.asked(
             model, read(given, signature), tenant,
-            lambda: blake2b(call.body, digest_size=16).digest(), _left(context),
+            lambda: blake2b(call.body, digest_size=16).digest(), _within(context),
         )  # fmt: skip
         future: asyncio.Future[Outcome] = self._loop.create_future()
         gone = desk.take(asked, lambda outcome: None if future.done() else _set(future, outcome))
@@ -282,9 +283,9 @@ def _set(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
     future.set_result(outcome)
 
 
-def _left(context: Context) -> int:
+def _within(context: Context) -> int:
     """Microseconds until the deadline of a call; NEVER where it has none."""
-    seconds = context.time_remaining()
+    seconds: float | None = context.time_remaining()
     if seconds is None or seconds > NEVER / SECOND / 2:
         return NEVER
     return max(ceil(seconds * SECOND), 1)

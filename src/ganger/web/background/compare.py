@@ -146,8 +146,9 @@ def _result(every: list[_Tried], shown: list[Trace], objective: Objective) -> Co
         if one.why:
             rows.append((math.inf, Row(one.name, why=one.why)))
             continue
-        means = {key: float(np.mean([each[key] for each in one.figures])) for key in FIGURES}
-        jct, wait, makespan, preemptions = (means[key] for key in FIGURES)
+        jct, wait, makespan, preemptions = (
+            float(np.mean([each[key] for each in one.figures])) for key in FIGURES
+        )
         row = Row(one.name, jct, wait, makespan, preemptions)
         if one is not base:
             over = gap(objective, now, one.entrant(metric))

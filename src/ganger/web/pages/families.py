@@ -104,8 +104,7 @@ def latest(service: ServiceAnswer) -> dict[str, float]:
         return {}
     window = service.windows[-1]
     figures, seconds = window.figures, window.until - window.since
-    names: tuple[str, ...] = ("p99", "queue", "busy")
-    found = {name: figures[name] for name in names if name in figures}
+    found = {str(name): figures[name] for name in ("p99", "queue", "busy") if name in figures}
     arrivals = figures.get("arrivals")
     if arrivals is not None and seconds > 0:
         found["rate"] = arrivals / seconds

@@ -39,6 +39,7 @@ class Pages:
     sessions: Sessions
     address: Address
     home: str
+    lab: bool = False
     fragments: Fragments = field(default_factory=Fragments)
     pool: Pool = field(default_factory=Pool)
     gallery: Work | None = None
@@ -97,6 +98,7 @@ def page(request: Request, template: str, title: str, status: int = 200, **value
         tick=pages.live.tick,
         up=pages.live.up,
         home=pages.home,
+        lab=pages.lab,
         **values,
     )
     return html(request, text, status)

@@ -233,6 +233,7 @@
     document.dispatchEvent(new Event("ganger:theme"));
   });
 
+  document.querySelector(".top nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
   written(document);
   count();
 })();

@@ -195,9 +195,12 @@ def _check_sharing(profile: Profile, where: str) -> None:
 
 def _check_host(host: HostUse, where: str) -> None:
     """Raise BadInput unless it is a traffic, and a part of the time."""
-    for field, given, most in (("bandwidth", host.bandwidth, _LARGEST), ("bound", host.bound, 1.0)):
-        if not 0 < given <= most:
-            place, mend = f"{where}.{field}", f"give a number above 0, at most {most:g}"
+    for field, given, bound in (
+        ("bandwidth", host.bandwidth, _LARGEST),
+        ("bound", host.bound, 1.0),
+    ):
+        if not 0 < given <= bound:
+            place, mend = f"{where}.{field}", f"give a number above 0, at most {bound:g}"
             raise BadInput(f"{given:g}", where=place, mend=mend)
 
 

@@ -71,10 +71,10 @@ class Company:
             return
         self.come[job] = None
         for slot in placement:
-            there = by_node.setdefault(slot.node, {})
+            here = by_node.setdefault(slot.node, {})
             many = slot.devices.bit_count() if trains else slot.workers
             if many:
-                there[job] = there.get(job, 0) + many
+                here[job] = here.get(job, 0) + many
 
 
 def adapts(view: View, job: int) -> bool:
@@ -107,8 +107,8 @@ class Arrays(Place):
         small, large = self._arrays(view)
         others = small if (gpus or view.at.gpus[job]) >= self.large else large
         with ledger.hidden(others):
-            found = super().find(view, ledger, job, cells, gpus)
-        return found or super().find(view, ledger, job, cells, gpus)
+            place = super().find(view, ledger, job, cells, gpus)
+        return place or super().find(view, ledger, job, cells, gpus)
 
     def _arrays(self, view: View) -> tuple[list[int], list[int]]:
         """The nodes of the small gangs, and those of the large ones."""
@@ -124,10 +124,10 @@ class Arrays(Place):
         """Thousandths of a core that jobs with GPUs have on the node; those that were given none
         yet count with their GPUs' part of what is reserved."""
         each = self.kept(view, node) / max(int(view.nodes.gpus[node]), 1)
-        there = view.cached(Company).trainers.get(node, {})
+        here = view.cached(Company).trainers.get(node, {})
         return sum(
             gpus * float(view.knobs.get(job, {}).get("cpus_per_gpu", each))
-            for job, gpus in there.items()
+            for job, gpus in here.items()
         )
 
     def _on_cores(self, view: View, ledger: Ledger, job: int, shape: Shape) -> Placement | None:
@@ -140,9 +140,9 @@ class Arrays(Place):
                     for node in cell.nodes
                     if ledger.up[node] and self._labelled(view, node, shape)
                 }
-                found = _fewest(view, rooms, shape)
-                if found is not None:
-                    return found
+                place = _fewest(view, rooms, shape)
+                if place is not None:
+                    return place
         return None
 
     def _room(self, view: View, ledger: Ledger, node: int, shape: Shape, borrows: bool) -> int:
@@ -169,12 +169,12 @@ def _fewest(view: View, rooms: dict[int, int], shape: Shape) -> Placement | None
         return (Slot(enough[0], 0, size),) if enough else None
     racks = view.nodes.rack if shape.locality == Locality.RACK else [0] * view.nodes.n
     for rack in sorted({int(racks[node]) for node in rooms}):
-        slots, left = list[Slot](), size
-        there = [(room, node) for node, room in rooms.items() if racks[node] == rack and room]
-        for room, node in sorted(there, key=lambda each: (-each[0], each[1])):
-            if left:
-                slots.append(Slot(node, 0, min(room, left)))
-                left -= slots[-1].workers
-        if not left:
+        slots, rest = list[Slot](), size
+        here = [(room, node) for node, room in rooms.items() if racks[node] == rack and room]
+        for room, node in sorted(here, key=lambda each: (-each[0], each[1])):
+            if rest:
+                slots.append(Slot(node, 0, min(room, rest)))
+                rest -= slots[-1].workers
+        if not rest:
             return tuple(sorted(slots, key=lambda slot: slot.node))
     return None

@@ -24,7 +24,7 @@ from ganger.recipes.training.sharing.coda_policy import CodaPolicy, Throttle
     reconstructed="from the abstract: one number of cores to start from, not one for each class of"
     " models; a job's speed stands for the utilisation of its GPUs; what models move of host memory"
     " is as the oracle says, in place of counters; half of the nodes are for small gangs, and three"
-    " quarters of the cores of a node for jobs with GPUs; who borrowed last makes way first",
+    " quarters of the cores of a node for jobs with GPUs; the last to borrow is the first to go",
     wants=("CPUs",),
 )
 def coda(

@@ -147,31 +147,31 @@ class _Step:
 
     def _begin(self, job: int) -> None:
         """A new attempt: with the cores that jobs like it have settled at, else from `start`."""
-        memory, most = self.memory, self._most(job)
+        memory, limit = self.memory, self._limit(job)
         attempt = self._attempt(job)
         known = memory.searching.get(job)
         kept = known.attempt if known is not None else memory.settled.get(job, (-1,))[0]
-        if kept == attempt or not most:
+        if kept == attempt or not limit:
             return
-        found = memory.learnt.get(self._class(job))
+        result = memory.learnt.get(self._class(job))
         memory.searching.pop(job, None)
         if not adapts(self.view, job):
             memory.settled[job] = attempt, self._reserved(job)
-        elif found is not None:
-            memory.settled[job] = attempt, min(found, most)
+        elif result is not None:
+            memory.settled[job] = attempt, min(result, limit)
         else:
-            start = min(self.policy.start, most)
+            start = min(self.policy.start, limit)
             memory.settled.pop(job, None)
             memory.searching[job] = Search(attempt, start, start, self.view.now)
 
-    def _most(self, job: int) -> int:
+    def _limit(self, job: int) -> int:
         """The most cores per GPU that its nodes could give a job; 0 where its cores are not
         divided, and where a node does not state any."""
         cpus, company = self.view.nodes.cpus, self.company
-        there = [company.trainers.get(node, {}).get(job, 0) for node in company.nodes[job]]
-        if not there or not all(there):
+        here = [company.trainers.get(node, {}).get(job, 0) for node in company.nodes[job]]
+        if not here or not all(here):
             return 0
-        nodes = zip(company.nodes[job], there, strict=True)
+        nodes = zip(company.nodes[job], here, strict=True)
         return min(int(cpus[node]) // WHOLE // gpus for node, gpus in nodes)
 
     def _reserved(self, job: int) -> int:
@@ -197,15 +197,15 @@ class _Step:
             if float(view.knobs.get(job, {}).get("cpus_per_gpu", -1.0)) != search.cores * WHOLE:
                 memory.searching[job] = msgspec.structs.replace(search, since=view.now)
                 continue
-            speed = float(view.at.rate[job]) / self._left(job)
-            found = step(search, speed, policy.threshold, self._most(job), view.now)
+            speed = float(view.at.rate[job]) / self._slowdown(job)
+            result = step(search, speed, policy.threshold, self._limit(job), view.now)
             touched |= set(self.company.nodes[job])
-            if found.way != SETTLED:
-                memory.searching[job] = found
+            if result.way != SETTLED:
+                memory.searching[job] = result
                 continue
             del memory.searching[job]
-            memory.settled[job] = found.attempt, found.cores
-            memory.learnt[self._class(job)] = found.cores
+            memory.settled[job] = result.attempt, result.cores
+            memory.learnt[self._class(job)] = result.cores
         return touched
 
     def _wants(self, job: int) -> int:
@@ -249,11 +249,11 @@ class _Step:
         """Cores per GPU of the jobs with GPUs on the node, thousandths."""
         if node not in self._shares:
             nodes, ledger = self.view.nodes, self.view.ledger
-            there = sorted(self.company.trainers.get(node, {}).items())
-            wanted = [(gpus, float(self._wants(job) * WHOLE)) for job, gpus in there]
+            here = sorted(self.company.trainers.get(node, {}).items())
+            wanted = [(gpus, float(self._wants(job) * WHOLE)) for job, gpus in here]
             part = self.place.kept(self.view, node) / max(int(nodes.gpus[node]), 1)
-            found = divided(wanted, float(ledger.free_cpus[node]), part)
-            self._shares[node] = {job: each for (job, _), each in zip(there, found, strict=True)}
+            result = divided(wanted, float(ledger.free_cpus[node]), part)
+            self._shares[node] = {job: each for (job, _), each in zip(here, result, strict=True)}
         return self._shares[node]
 
     def _cores(self, job: int) -> float:
@@ -266,7 +266,7 @@ class _Step:
         jobs = {job for node in touched for job in company.trainers.get(node, {})}
         moved = set(touched)
         for job in sorted(jobs):
-            if self._most(job):
+            if self._limit(job):
                 value = round(self._cores(job), 3)
                 if self._gives(job, value):
                     moved |= set(company.nodes[job])
@@ -291,15 +291,15 @@ class _Step:
         if use is None:
             return []
         needs, company = self.view.draft.shape(job).roles[0].needs, self.company
-        there = [node for node in company.nodes[job] if self.view.nodes.bandwidth[node]]
-        workers = {node: company.others[node][job] for node in there}
-        parts = {node: self._part(node).get(job, 1.0) for node in there}
+        here = [node for node in company.nodes[job] if self.view.nodes.bandwidth[node]]
+        workers = {node: company.others[node][job] for node in here}
+        parts = {node: self._part(node).get(job, 1.0) for node in here}
         if self.policy.throttle is Throttle.CORES:
             name, value = "cpus", round(min(parts.values()) * needs.cpus, 3)
         else:
             cores = needs.cpus / WHOLE
             name = "bandwidth_gbps"
-            value = min(parts[node] * workers[node] for node in there) * cores * use
+            value = min(parts[node] * workers[node] for node in here) * cores * use
             if min(parts.values()) == 1.0:
                 value = max(workers.values()) * cores * use
         if job not in self.memory.given and min(parts.values()) == 1.0:
@@ -319,12 +319,12 @@ class _Step:
     def _training(self, node: int) -> dict[int, HostUser]:
         """The jobs with GPUs that use the memory of the node, as they would if they had all of it
         that they want."""
-        found = {}
+        result = {}
         for job, gpus in sorted(self.company.trainers.get(node, {}).items()):
             user = self._user(job, gpus, self._alone(job))
             if user is not None and user.demand > 0.0:
-                found[job] = user
-        return found
+                result[job] = user
+        return result
 
     def _alone(self, job: int) -> float:
         """The speed that is believed of a job with its cores, if memory held it up nowhere."""
@@ -333,48 +333,48 @@ class _Step:
         placement = view.ledger.holds[job][1]
         gpus = sum(slot.devices.bit_count() for slot in placement)
         kind = view.nodes.type_specs[view.nodes.gpu_type[placement[0].node]].name
-        told = view.oracle.throughput(
+        speeds = view.oracle.throughput(
             view, np.array([job]), kind, np.array([gpus]), np.array([len(self.company.nodes[job])])
         )
-        speed = 1.0 if math.isnan(told[0]) else float(told[0])
+        speed = 1.0 if math.isnan(speeds[0]) else float(speeds[0])
         if profile.sensitivity is not None and job in self.memory.given:
             speed *= profile.sensitivity.at(self.memory.given[job][1], math.inf)
         return speed
 
     def _moving(self, node: int) -> dict[int, HostUser]:
         """The CPU jobs that use the memory of the node, unthrottled."""
-        found = {}
+        result = {}
         for job, workers in sorted(self.company.others.get(node, {}).items()):
             cores = workers * self.view.draft.shape(job).roles[0].needs.cpus / WHOLE
             user = self._user(job, cores)
             if user is not None:
-                found[job] = user
-        return found
+                result[job] = user
+        return result
 
     def _part(self, node: int) -> dict[int, float]:
         """Of each CPU job on the node, the part of what it moves alone that it may move."""
         if node not in self._parts:
             moving, training = self._moving(node), self._training(node)
-            found = throttled(
+            result = throttled(
                 list(training.values()),
                 list(moving.values()),
                 self.view.nodes.bandwidth[node],
                 self.policy.loss,
             )
-            self._parts[node] = dict(zip(moving, found, strict=True))
+            self._parts[node] = dict(zip(moving, result, strict=True))
         return self._parts[node]
 
-    def _left(self, job: int) -> float:
+    def _slowdown(self, job: int) -> float:
         """What traffic is believed to leave of the speed of a job with GPUs, as things stand."""
-        found = 1.0
+        result = 1.0
         for node in self.company.nodes[job]:
             capacity = self.view.nodes.bandwidth[node]
             training = self._training(node) if capacity else {}
             if job in training:
                 moving = [self._held(other, user) for other, user in self._moving(node).items()]
                 slow = stretch((*training.values(), *moving), capacity)
-                found = min(found, training[job].speed(slow))
-        return found
+                result = min(result, training[job].speed(slow))
+        return result
 
     def _held(self, job: int, user: HostUser) -> HostUser:
         """A CPU job with the throttle that it has now."""

@@ -39,7 +39,7 @@ class Search(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, cores=cores, way=SETTLED)
 
 
-def step(search: Search, speed: float, threshold: float, most: int, now: int) -> Search:
+def step(search: Search, speed: float, threshold: float, limit: int, now: int) -> Search:
     """What follows from the speed that was measured with the present number of cores.
 
     Cores are added while each adds more than `threshold` of the speed, up to `most`. If the first
@@ -53,7 +53,7 @@ def step(search: Search, speed: float, threshold: float, most: int, now: int) ->
             return search.found(1)
         return msgspec.structs.replace(search, cores=cores - 1, since=now)
     if before < 0.0 or speed > before * (1.0 + threshold):
-        if cores < most:
+        if cores < limit:
             return msgspec.structs.replace(search, cores=cores + 1, since=now, before=speed)
         return search.found(cores) if before >= 0.0 else _down(search, speed, now)
     if cores == search.start + 1:
@@ -89,8 +89,8 @@ def throttled(
         cut = [at for at, part in enumerate(tenths) if part > 1]
         if not cut:
             break
-        most = max(cut, key=lambda at: (others[at].demand * tenths[at], -at))
-        tenths[most] -= 1
+        limit = max(cut, key=lambda at: (others[at].demand * tenths[at], -at))
+        tenths[limit] -= 1
     return [part / 10.0 for part in tenths]
 
 
@@ -102,9 +102,9 @@ def divided(wanted: Sequence[tuple[int, float]], room: float, part: float) -> li
     need = math.fsum(gpus * each for (gpus, _), each in zip(wanted, first, strict=True))
     if need > room:
         return [each * max(room, 0.0) / need for each in first]
-    left, given = room - need, list[float]()
+    rest, given = room - need, list[float]()
     for (gpus, want), base in zip(wanted, first, strict=True):
-        more = min(want - base, left / gpus)
-        left -= gpus * more
+        more = min(want - base, rest / gpus)
+        rest -= gpus * more
         given.append(base + more)
     return given

@@ -48,9 +48,9 @@ class PairsThatPay:
     trial: int
     least: float = 1.0
 
-    def follow(self, view: View, memory: Tried | None, lost: Groups, found: Groups) -> None:
+    def follow(self, view: View, memory: Tried | None, lost: Groups, stirred: Groups) -> None:
         """Keep the groups of one or two that may have another beside them."""
-        view.cached(_Watched).follow(view, memory.alone if memory else {}, lost, found)
+        view.cached(_Watched).follow(view, memory.alone if memory else {}, lost, stirred)
 
     def learn(self, view: View, memory: Tried | None) -> Tried:
         """The speeds that jobs that compute now have alone, or in pairs."""
@@ -179,14 +179,14 @@ class _Watched:
         speed alone is known, ascending."""
         self._kind: dict[int, tuple[int, tuple[str, str, float]]] = {}
 
-    def follow(self, view: View, alone: Mapping[int, float], lost: Groups, found: Groups) -> None:
+    def follow(self, view: View, alone: Mapping[int, float], lost: Groups, stirred: Groups) -> None:
         """Groups that are no more, and those that are new or of which a job changed."""
         if self._revision != view.revision:
             self.anew, self._revision, self.stirred = self._revision < 0, view.revision, {}
         for group in lost:
             self._forget(group)
-        kept = set(_paired(view, found))
-        for group in found:
+        kept = set(_paired(view, stirred))
+        for group in stirred:
             if group not in kept:
                 self._forget(group)
                 continue
