@@ -356,7 +356,7 @@ class Pruning:
 
     def look(self, search: JobDetail) -> None:
         """Remove it, if trials have ended since the last look, and say so."""
-        from ganger.lab.tuning.checkpoints import OVER, thin
+        from ganger.lab.tuning.checkpoints import thin
 
         over = sum(many for state, many in search.children.items() if state in OVER)
         if over == self._over or not self._folder.is_dir():
