@@ -100,8 +100,8 @@ def summary(search: JobDetail) -> str:
 
 
 def fitted(experiment: Experiment, gpus: int) -> Experiment:
-    """The same on a cluster of so many GPUs: no more trials at once than fit, where nobody said how
-    many."""
+    """The experiment on a cluster of so many GPUs: no more trials at once than fit there, unless
+    the user states how many."""
     from dataclasses import replace
 
     import msgspec
