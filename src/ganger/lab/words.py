@@ -85,7 +85,7 @@ def tied(one: Group, two: Group, metric: str) -> bool:
 def alike_by_seed(
     one: Mapping[int, float | None], two: Mapping[int, float | None], mine: float, others: float
 ) -> bool:
-    """Whether a figure of two groups cannot be told apart, by seed and in the mean (`mine`,
+    """Whether a figure of two groups cannot be distinguished, by seed and in the mean (`mine`,
     `others`): over several seeds the 95 % interval of the difference holds 0, else they are
     `ALIKE`."""
     pairs = [(figure, two[seed]) for seed, figure in one.items() if seed in two]

@@ -41,8 +41,8 @@ def search_named(client: Client, search: str) -> JobDetail:
 
 
 def fitted(experiment: Experiment, gpus: int) -> Experiment:
-    """The same on a cluster of so many GPUs: no more trials at once than fit, where nobody said how
-    many."""
+    """The experiment on a cluster of so many GPUs: no more trials at once than fit there, unless
+    the user states how many."""
     from dataclasses import replace
 
     import msgspec

@@ -169,7 +169,7 @@ def _refuse_foreign(folder: Path, stated: Sequence[str]) -> None:
     except OSError as error:
         raise BadInput(f"cannot look into it: {error.strerror}", where=str(folder)) from None
     if not stat.S_ISDIR(found.st_mode):
-        raise BadInput("it is no folder", where=str(folder))
+        raise BadInput("it is not a folder", where=str(folder))
     if not stated or any(not text or Path(text).parent.resolve() != folder for text in stated):
         raise BadInput(
             "the trials of this search do not save there", where=str(folder),

@@ -1,5 +1,5 @@
-"""What became of a search in full, for its report: every report, who held which GPUs, and what had
-been paid when."""
+"""A search in full, for its report: every report, which trial held which GPUs, and what had been
+paid by when."""
 
 from __future__ import annotations
 

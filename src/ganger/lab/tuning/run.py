@@ -123,12 +123,7 @@ def run_experiment(
         validate=place.validate,
     )
     rates = rates_of(nodes.type_specs, dict(limits.prices))
-    recorder = None
-    if watch or any(rate.coarse for rate in rates):
-        recorder = Recorder(kernel.jobs, nodes.gpus[: nodes.n].tolist(), segments=True)
-    kernel.journal = recorder
-    if journal is not None:
-        kernel.journal = journal(kernel) if recorder is None else Both(recorder, journal(kernel))
+    recorder = _recorded(kernel, journal, watch=watch or any(rate.coarse for rate in rates))
     physics = Physics(nodes, profiles, place.costs)
     engine = Simulator(search, np.array([NEVER]), physics, evaluations=reports)
     engine.searcher = FromDraws(configurations, reports, search.n)
@@ -143,10 +138,7 @@ def run_experiment(
         recorder.close(kernel.now)
         segments = recorder.segments or []
     by_node = [rates[code] for code in nodes.gpu_type[: nodes.n].tolist()]
-    billed = None
-    if any(rate.coarse for rate in rates):
-        held = [each for each in segments if not each.job]
-        billed = bill(held, by_node), bill(held, by_node, longer=1)
+    billed = _billed(segments, by_node)
     run = result_of(
         recipe,
         seed,
@@ -164,8 +156,31 @@ def run_experiment(
     return replace(run, detail=_detail(segments, kernel, reports, by_node if limits.prices else []))
 
 
+def _recorded(
+    kernel: Kernel, journal: Callable[[Kernel], Journal] | None, *, watch: bool
+) -> Recorder | None:
+    """What records which trial is where, if it is to be watched, beside the other journal."""
+    recorder = None
+    if watch:
+        gpus = kernel.nodes.gpus[: kernel.nodes.n].tolist()
+        recorder = Recorder(kernel.jobs, gpus, segments=True)
+    kernel.journal = recorder
+    if journal is not None:
+        kernel.journal = journal(kernel) if recorder is None else Both(recorder, journal(kernel))
+    return recorder
+
+
+def _billed(segments: Sequence[Segment], rates: Sequence[Rate]) -> tuple[float, float] | None:
+    """What the search costs where GPUs are billed by more than the moment, `rates` by node, and
+    what it would cost a moment later; else None."""
+    if not any(rate.coarse for rate in rates):
+        return None
+    held = [each for each in segments if not each.job]
+    return bill(held, rates), bill(held, rates, longer=1)
+
+
 class Both:
-    """Two journals that are told the same."""
+    """Two journals that both record every step."""
 
     def __init__(self, one: Journal, other: Journal) -> None:
         self._journals = one, other
