@@ -90,7 +90,7 @@ class Links:
         both counted by node; the parts are of what a server that has no worker beside it hears."""
         total, shards = sum(workers.values()), sum(servers.values())
         own = dict.fromkeys((*workers, *servers), 0)
-        theirs, held = self._all_below(own | workers), self._all_below(own | servers)
+        theirs, held = self._all_below({**own, **workers}), self._all_below({**own, **servers})
         push: list[tuple[int, float]] = []
         pull: list[tuple[int, float]] = []
         for at in theirs:
