@@ -139,9 +139,11 @@ def _last(module: str) -> str:
     return module.rpartition("/")[2]
 
 
-ELASTIC = frozenset(("elastic", "resizing", "pollux", "sia", "ones", "dorm", "singularity"))
+ELASTIC = frozenset(
+    ("elastic", "resizing", "pollux", "sia", "ones", "dorm", "singularity", "admission")
+)
 """The mechanisms that change sizes."""
-HETEROGENEOUS = frozenset(("program", "pop", "sia", "allox", "gandiva_fair"))
+HETEROGENEOUS = frozenset(("program", "pop", "sia", "allox", "gandiva_fair", "admission"))
 """The mechanisms that tell GPU types apart."""
 SHARES_PLAIN = frozenset(("grouping", "two_classes"))
 """The mechanisms by which only jobs share that ask for whole GPUs and nothing else."""

@@ -66,7 +66,7 @@ def max_min(
     ceiling, wanted = caps / weights, part * weights[flow]
     while len(flow):
         starts = np.flatnonzero(np.r_[True, flow[1:] != flow[:-1]])
-        demand = np.bincount(link, wanted, len(room))
+        demand: Floats = np.bincount(link, wanted, len(room)).astype(np.float64)
         level_of = np.full(len(room), np.inf)
         np.divide(room, demand, out=level_of, where=demand > 0)
         at = level_of[link]
