@@ -138,8 +138,9 @@ class Physics:
                 if own:
                     least[at] = min(least[at], own / each)
                 elif all_of_it:
-                    crowded = cpus_each is not None and at == 0
-                    part = cpus_each(slot.node) if crowded else all_of_it / gpus
+                    part = all_of_it / gpus
+                    if cpus_each is not None and at == 0:
+                        part = cpus_each(slot.node)
                     least[at] = min(least[at], part)
         if not stated and not given:
             return 1.0
