@@ -5,12 +5,17 @@ BIN := $(VENV)/bin
 SOAK ?= 1
 COUNT ?= 300
 SEED ?= $(shell date +%Y%m%d)
-LIVE := $(wildcard tests/attacks tests/client tests/engines tests/gpu tests/service tests/web \
-  tests/serving/live tests/cli/test_*live.py tests/cli/test_srun.py)
+LIVE := $(wildcard tests/attacks tests/client tests/engines tests/gpu tests/integrations \
+  tests/service tests/web tests/serving/live tests/cli/test_*live.py tests/cli/test_srun.py)
 # Tests of real processes, which wait more than they compute.
+HEARD := .pytest_cache/live.txt
+# What they print, until it is their turn to be read.
+
+export PYTHONDONTWRITEBYTECODE :=
+# The tests start hundreds of processes: no two of them compile the same files.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types floors soak mutants bench peers pages lock clean
+.PHONY: help demo test check lint types floors soak mutants bench peers pages proto lock clean
 
 help: ## What can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -32,10 +37,15 @@ demo: $(VENV)/run ## Replay the bundled workload under eight schedulers; writes 
 	$(BIN)/ganger demo --report demo.html
 
 test: $(VENV)/dev ## Lint, types, import contracts and all tests; prints the ten slowest
-	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m pytest -n 2 --dist worksteal --durations=10 tests $(LIVE:%=--ignore=%); \
-	  first=$$?; echo "Now those that wait for real processes:"; \
-	  $(BIN)/python -m pytest -n 3 --dist worksteal --durations=10 $(LIVE) && exit $$first
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@mkdir -p $(dir $(HEARD)); $(BIN)/python -m compileall -q src tests; \
+	  $(BIN)/python -m pytest -n 3 --dist worksteal --durations=10 $(LIVE) >$(HEARD) 2>&1 & live=$$!; \
+	  trap 'kill $$live' INT TERM; \
+	  nice -n 19 $(BIN)/mypy && nice -n 19 $(BIN)/lint-imports; others=$$?; \
+	  nice -n 19 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=10 tests $(LIVE:%=--ignore=%); \
+	  first=$$?; echo "Those that wait for real processes, which ran beside them:"; \
+	  wait $$live; second=$$?; cat $(HEARD); exit $$((others | first | second))
 
 check: lint types floors ## Everything but the tests
 
@@ -64,13 +74,17 @@ bench: $(VENV)/run ## Speed on this machine (minutes)
 	.peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-peers: $(VENV)/run .peers/bentoml/made .peers/ray/made ## Our BentoML and Ray Serve beside the real ones (downloads them)
+peers: $(VENV)/run .peers/bentoml/made .peers/ray/made .peers/syne/made ## BentoML, Ray and Syne Tune beside ours (downloads them)
 	$(BIN)/python benchmarks/peers
+	$(BIN)/python benchmarks/peers/pages.py
 
 pages: $(VENV)/run ## Make again what is made from the code: docs/recipes, docs/api.md, the tables in docs/live.md
 	$(BIN)/ganger recipes --pages docs/recipes
 	$(BIN)/python -m ganger.lab.docs.api_page > docs/api.md.new && mv docs/api.md.new docs/api.md
 	$(BIN)/python -m ganger.lab.docs.life_page docs/live.md
+
+proto: $(VENV)/dev ## Make the descriptors of the gRPC protocol again
+	$(BIN)/python -m grpc_tools.protoc -I src/ganger/serving/grpc --descriptor_set_out=src/ganger/serving/grpc/open_inference.binpb open_inference.proto
 
 lock: ## Rewrite the lock files (needs uv)
 	uv pip compile --no-strip-extras --quiet --python-version 3.11 --universal --generate-hashes --no-header --no-annotate \

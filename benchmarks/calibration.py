@@ -58,6 +58,12 @@ this line is not a test of it either. The other workloads were not tuned on.
 """
 
 
+HEAD = (
+    "| workload | recipe | predictions | moments | within the interval (goal: 80 %)"
+    " | by moments | before it | after it | median wait | median error | spread |"
+)
+
+
 def workload(name: str, seed: int, jobs: int) -> Trace:
     """The synthetic workload of that kind, or a stretch of a real trace."""
     if name in KINDS:
@@ -137,8 +143,7 @@ def main() -> None:
         "",
         f"Made by {made()}.",
         NOTES,
-        "| workload | recipe | predictions | moments | within the interval (goal: 80 %)"
-        " | by moments | before it | after it | median wait | median error | spread |",
+        HEAD,
         "|:---|:---|" + "---:|" * 9,
     ]
     for recipe in given.recipes.split(","):

@@ -1,7 +1,7 @@
 """Pollux's own workloads on 16 nodes of 4 T4, goodput from its measured profiles.
 
     python benchmarks/pollux.py TRACES [--workload 1] [--recipe pollux] [--rigid] [--fixed]
-    python benchmarks/pollux.py TRACES --rows [--workload 1] [--write]
+    python benchmarks/pollux.py TRACES --rows [--workload 1] [--recipe pollux] [--write]
 
 TRACES is the folder that holds `pollux-sia`. Prints average JCT and makespan beside the figures
 of the authors' public simulator; `--rows`: rows of pollux.md, and `--write` makes that page. Every
@@ -140,12 +140,13 @@ def row(traces: Path, workload: int, recipe: str) -> str:
     return f"| {' | '.join(map(str, cells))} |"
 
 
-def rows(traces: Path, workload: int | None, write: bool) -> None:
-    """Print the rows of one workload or of all, and write the page if told to."""
+def rows(traces: Path, workload: int | None, recipe: str, write: bool) -> None:
+    """Print the rows of one workload or of all, and of one recipe or of all, and write the page if
+    told to."""
     lines = []
     for number in [workload] if workload else [1, 2, 3, 4]:
-        for recipe in COMPARED:
-            lines.append(row(traces, number, recipe))
+        for each in [recipe] if recipe else COMPARED:
+            lines.append(row(traces, number, each))
             print(lines[-1], flush=True)
     if write:
         page = Path(__file__).with_suffix(".md")
@@ -160,7 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("traces", type=Path)
     parser.add_argument("--workload", type=int, choices=[1, 2, 3, 4])
-    parser.add_argument("--recipe", default="pollux")
+    parser.add_argument("--recipe", default="", help="default: pollux; with --rows: all")
     parser.add_argument("--jobs", type=int, default=160)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rigid", action="store_true")
@@ -169,14 +170,14 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     args = parser.parse_args()
     if args.rows:
-        rows(args.traces, args.workload, args.write)
+        rows(args.traces, args.workload, args.recipe, args.write)
     else:
         one(args)
 
 
 def one(args: argparse.Namespace) -> None:
     """Run one workload under one recipe, and say what came of it."""
-    args.workload = args.workload or 1
+    args.workload, args.recipe = args.workload or 1, args.recipe or "pollux"
     run = simulate(
         args.traces,
         args.workload,

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from provenance import ROOT
 
 from ganger.core.plan import Plan
 from ganger.core.profiles import Load
@@ -25,6 +26,7 @@ from ganger.core.state.jobs import declare
 from ganger.core.units import MINUTE, SECOND
 from ganger.core.view import View
 from ganger.lab.serving.fleet import Fleet
+from ganger.lab.serving.hosting import Traffic
 from ganger.lab.serving.run import Setup as Serving
 from ganger.lab.serving.run import serve
 from ganger.lab.serving.tally import Tally
@@ -34,8 +36,10 @@ from ganger.recipes.registry import make_router
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
+from ganger.workloads.clusters import load_cluster
 from ganger.workloads.models.profiles import Latency, Model, Models
-from ganger.workloads.requests.processes import diurnal
+from ganger.workloads.models.reading import read_models
+from ganger.workloads.requests.processes import diurnal, step
 from ganger.workloads.requests.synthetic import Mix, generated
 from ganger.workloads.trace import Trace
 
@@ -154,9 +158,37 @@ def by_windows(requests: int, length: float) -> dict[str, float]:
         runs.append(serve(made, models, Fleet((("gpu", 4),)), "serve.triton",
                           Serving(windows=windows)))  # fmt: skip
         seconds.append(time.process_time() - began)
-    whole, some = (run.metrics for run in runs)
-    found = runs[1].windows
-    assert found is not None
+    return _compared(seconds, runs[0].metrics, {**runs[1].metrics, "windows": runs[1].windows})
+
+
+def beside(seconds: float) -> dict[str, float]:
+    """A service of up to eight GPUs beside a training job, asked 200 times a second and from
+    half-way on 350 times, run twice: every request, and by windows of ten seconds.
+
+    Returns the same as `by_windows`, without yardsticks.
+    """
+    many = Shape((Role(size=1, least=1, most=8),))
+    web = JobSpec(name="web", kind=Kind.SERVE, model="resnet50", shape=many)
+    specs = [web, JobSpec(name="j", shape=Shape((Role(size=2),)))]
+    lasts = np.array([seconds * SECOND, seconds / 3 * SECOND], np.int64)
+    trace = Trace(declare(specs), lasts)
+    mix = Mix(models=1, names=("resnet50",), slo=SLO)
+    made = generated(step(200, 350, at=seconds / 2), seed=3, duration=seconds, mix=mix)
+    models = read_models(ROOT / "examples/serving/models.toml")
+    runs, took = [], []
+    for by_windows in (False, True):
+        traffic = Traffic(made, models, "serve.triton", by_windows=by_windows, yardsticks=False)
+        scaling = "scale.threshold(up=0.6,cooldown=20s)"
+        setup = Setup(traffic=traffic, serving=scaling, window=10 * SECOND)
+        began = time.process_time()
+        run = run_one(trace, load_cluster("1x12xT4"), "fifo", setup, record=False)
+        took.append(time.process_time() - began)
+        runs.append(run.services["web"])
+    return _compared(took, *runs)
+
+
+def _compared(seconds: list[float], whole: Any, some: Any) -> dict[str, float]:
+    """Two runs of the same requests, of which the second was by windows."""
     off = {
         name: float(some[name] or 0) / float(whole[name] or 1) - 1
         for name in ("latency_p50_seconds", "latency_p99_seconds")
@@ -166,7 +198,7 @@ def by_windows(requests: int, length: float) -> dict[str, float]:
         "every request": seconds[0],
         "by windows": seconds[1],
         "times as fast": seconds[0] / seconds[1],
-        "read": found["read"] / found["windows"],
+        "read": some["windows"]["read"] / some["windows"]["windows"],
         **off,
     }
 
@@ -256,7 +288,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--whole-day", action="store_true")
     args = parser.parse_args()
-    for rate in (1600, 7000):
+    for rate in (1600, 7500):
         found = all_slots(rate, 100_000)
         print("all slots", rate, round(found.per_second), found.tally.metrics(16), flush=True)
     for rate in (8000, 16_000):
@@ -265,6 +297,7 @@ def main() -> None:
     found = day(DAY if args.whole_day else DAY // 20)
     print("day", found.seconds, round(found.per_second), found.tally.metrics(3), flush=True)
     print("by windows", by_windows(DAY // 10, 15), flush=True)
+    print("beside training", beside(1200.0), flush=True)
     print("bytes a request in flight", bytes_in_flight(1_000_000), flush=True)
     for recipe in ("scale.threshold", "scale.reactive"):
         print(recipe, [round(each, 1) for each in control(recipe)], SECOND, flush=True)

@@ -5,10 +5,10 @@
     python benchmarks/samples.py speed --write    # put them into the page, under "A sample"
 
 A cell that is a time, or memory, is printed as `*`: it is what it is on each machine. Rows of
-`calibration`, `placement`, `reports`, `routers` and `scale` are rows of the pages' own tables; the
-others have a section for what can be made again in seconds, which the commands that measure leave
-as it is.
-`pilots` and `slurm` need Slurm, and root; `placement` and `traces` need GANGER_TRACES.
+`placement`, `reports`, `routers` and `serving_live` are rows of the pages' own tables; the others
+have a section for what can be made again in seconds, which the commands that measure leave as it
+is. `pilots` and `slurm` need Slurm, and root; `openb`, `placement` and `traces` need
+GANGER_TRACES.
 """
 
 from __future__ import annotations
@@ -62,10 +62,11 @@ def allocate() -> Sample:
 
 
 def calibration() -> Sample:
-    """One of the cheapest lines."""
-    from calibration import line
+    """Fewer jobs."""
+    from calibration import HEAD, line
 
-    return Sample("", (), [cells(line("philly", "fifo", 5, 1000))], own=True)
+    rows = [cells(line("philly", "fifo", 2, 300))]
+    return Sample("The same with 300 jobs, twice.", cells(HEAD), rows)
 
 
 def live() -> Sample:
@@ -223,11 +224,19 @@ def reports() -> Sample:
     return Sample("", (), [cells(counted(2000, 52))], own=True)
 
 
+def openb() -> Sample:
+    """One order of the pods of one list."""
+    from openb import COLUMNS, FOLDER, row
+
+    line, _ = row(folder_of_traces() / FOLDER, "multigpu40", "fgd", [1], [])
+    return Sample("The first order alone.", COLUMNS, [cells(line)])
+
+
 def routers() -> Sample:
-    """What becomes of requests under the quickest recipes."""
+    """What becomes of requests under the quickest recipe."""
     from routers import SERVED, cases, counted
 
-    rows = [cells(counted(case)) for case in cases(SERVED)[:3]]
+    rows = [cells(counted(case)) for case in cases(SERVED)[:1]]
     return Sample("", (), rows, own=True)
 
 
@@ -242,13 +251,14 @@ def serving_live() -> Sample:
 
 
 def scale() -> Sample:
-    """One of the cheapest recipes, on all jobs."""
+    """Fewer jobs."""
     from scale import line, measure
 
     with tempfile.TemporaryDirectory() as folder:
-        row = measure("helios", 100_000, 0.65, 1200, Path(folder) / "share")
+        row = measure("helios", 5000, 0.65, 1200, Path(folder) / "share")
     found = cells(line("helios", row, 1200))
-    return Sample("", (), [(found[0], "*", found[2], "*", found[4], "*")], own=True)
+    head = ("recipe", "decisions", "mean JCT")
+    return Sample("The same with 5,000 jobs.", head, [(found[0], found[2], found[4])])
 
 
 def speed() -> Sample:
@@ -256,7 +266,7 @@ def speed() -> Sample:
     from speed import measure
 
     rows = []
-    for recipe, load in (("fifo", 5.0), ("sjf", 5.0), ("srtf", 5.0), ("tiresias", 5.0)):
+    for recipe, load in (("srtf", 5.0), ("tiresias", 5.0)):
         row = measure(recipe, 10_000, load)
         rows.append(
             (
@@ -314,6 +324,7 @@ PAGES: dict[str, Callable[[], Sample]] = {
         allocate,
         calibration,
         live,
+        openb,
         parity,
         pilots,
         placement,

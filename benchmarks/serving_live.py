@@ -34,8 +34,9 @@ from provenance import machine, made, write
 from ganger.lab.serving.live import Machine, available_cores, prepared
 from ganger.serving.crew import Crew
 from ganger.serving.figures import Figures
-from ganger.serving.plane import LivePlane, Ticket
+from ganger.serving.plane import LivePlane
 from ganger.serving.runtime import open_session
+from ganger.serving.tickets import Ticket
 from ganger.workloads.models.reading import read_models
 
 PAGE: Final = Path(__file__).with_suffix(".md")

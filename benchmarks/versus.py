@@ -9,8 +9,9 @@ is the CPU time that 3,000 jobs cost it, submitted one by one and in an array. T
 checked out into a temporary folder and runs with the packages of this environment. Each figure is
 that of a process of its own, this commit's and the other's in turn. The ratio is the median of the
 pairs; its interval is Student's, of the logarithms. Slower is what lies above 1.05 with its whole
-interval. Calls a job (Python functions that a run calls, start-up left out) are exact; where the
-numbers of decisions differ, the recipe decides otherwise today, and the row compares nothing.
+interval. Two figures a job are exact, however busy the machine is: calls of Python functions, and
+bytecodes that Python executes, start-up left out of both. Where the numbers of decisions differ,
+the recipe decides otherwise today, and the row compares nothing.
 """
 
 from __future__ import annotations
@@ -43,10 +44,16 @@ PROBE: Final = """
 import json, sys, tempfile
 from pathlib import Path
 kind, name, jobs, counts = sys.argv[1:5]
-jobs, calls, decisions = int(jobs), 0, 0
+jobs, calls, bytecodes, decisions = int(jobs), 0, 0, 0
 def count(frame, event, argument):
+    global bytecodes
+    bytecodes += event == "opcode"
+    return count
+def called(frame, event, argument):
     global calls
-    calls += event == "call"
+    calls += 1
+    frame.f_trace_opcodes, frame.f_trace_lines = True, False
+    return count
 if kind == "live":
     import live
     folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
@@ -83,11 +90,13 @@ else:
         setup = Setup()
         run_one(gavel.generated(20, 1, 4.0), spec, name, setup, record=False)
     if counts == "yes":
-        sys.setprofile(count)
+        run_one(trace, spec, name, setup, record=False)  # imports what it needs
+        sys.settrace(called)
     run = run_one(trace, spec, name, setup, record=False)
-    sys.setprofile(None)
+    sys.settrace(None)
     cpu, decisions = run.simulation["cpu_seconds"], int(run.simulation["decisions"])
-print(json.dumps({"cpu": cpu, "calls": calls / jobs, "decisions": decisions}))
+counted = {"calls": calls / jobs, "bytecodes": bytecodes / jobs}
+print(json.dumps({"cpu": cpu, "decisions": decisions, **counted}))
 """
 
 
@@ -128,13 +137,12 @@ def interval(ratios: list[float]) -> tuple[float, float]:
 def line(row: tuple[str, str, int], other: Path, runs: int) -> str:
     """A row of the table."""
     kind, name, jobs = row
-    calls = [0.0, 0.0]
-    decisions = [0, 0]
+    grown, alike = ["", ""], True
     if kind != "live":
         short = kind, name, jobs // 10
-        for at, root in enumerate((other, ROOT)):
-            counted = probe(root, short, counts=True)
-            calls[at], decisions[at] = counted["calls"], counted["decisions"]
+        past, present = (probe(root, short, counts=True) for root in (other, ROOT))
+        grown = [f"{present[what] / past[what] - 1:+.1%}" for what in ("calls", "bytecodes")]
+        alike = past["decisions"] == present["decisions"]
     pairs = []
     for number in range(runs):
         order = (other, ROOT) if number % 2 else (ROOT, other)
@@ -144,12 +152,11 @@ def line(row: tuple[str, str, int], other: Path, runs: int) -> str:
     low, high = interval(ratios)
     before, now = (statistics.median(pair[at] for pair in pairs) for at in (0, 1))
     verdict = "slower" if low > 1.05 else "faster" if high < 1 else "not slower"
-    if decisions[0] != decisions[1]:
+    if not alike:
         verdict = "decides otherwise"
-    grown = f"{calls[1] / calls[0] - 1:+.1%}" if calls[0] else ""
     shown = (
         f"| {kind} | {name} | {before:.2f} | {now:.2f} | {statistics.median(ratios):.3f}"
-        f" | {low:.3f} to {high:.3f} | {grown} | {verdict} |"
+        f" | {low:.3f} to {high:.3f} | {grown[0]} | {grown[1]} | {verdict} |"
     )
     print(shown, file=sys.stderr, flush=True)
     return shown
@@ -176,8 +183,9 @@ def main() -> None:
         other = checked_out(asked.commit, Path(folder) / "other")
         lines = [line(row, other, asked.runs) for row in rows() if not chosen or row[1] in chosen]
     head = [
-        "| benchmark | recipe | CPU s before | now | ratio | 95 % interval | calls a job | |",
-        "|:---|:---|---:|---:|---:|---:|---:|:---|",
+        "| benchmark | recipe | CPU s before | now | ratio | 95 % interval | calls a job"
+        " | bytecodes a job | |",
+        "|:---|:---|---:|---:|---:|---:|---:|---:|:---|",
     ]
     report = "\n".join([*head, *lines])
     print(report)

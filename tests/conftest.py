@@ -31,11 +31,15 @@ settings.register_profile(  # as default, but shows the first failure as found, 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without `-m soak`, soak tests are not run; with it, each may take an hour."""
+    """Without `-m soak`, soak tests are not run; with it, each may take an hour, and those run too
+    that then draw more examples (`examples` in soaking.py)."""
     if "soak" in config.getoption("markexpr"):
         for item in items:
             item.add_marker(pytest.mark.timeout(3600), append=False)
+            if item.get_closest_marker("deep"):
+                item.add_marker("soak")
         return
     soaking = [item for item in items if item.get_closest_marker("soak")]
     if soaking:

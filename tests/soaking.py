@@ -1,8 +1,16 @@
-"""How much of the large counts `make soak` runs: all, or the part that GANGER_SOAK says."""
+"""How much of the large counts `make soak` runs: all, or the part that GANGER_SOAK says; and which
+cases of a test only it runs."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import settings
+
+_Test = TypeVar("_Test", bound=Callable[..., Any])
 
 PART = float(os.environ.get("GANGER_SOAK", "1"))
 
@@ -10,3 +18,26 @@ PART = float(os.environ.get("GANGER_SOAK", "1"))
 def many(count: int) -> int:
     """`count`, or that part of it; at least one."""
     return max(1, round(count * PART))
+
+
+def examples(count: int) -> Callable[[_Test], _Test]:
+    """Over `@given`: `make test` draws so many examples; `make soak` runs the test too, with a
+    hundred times as many."""
+
+    def drawn(test: _Test) -> _Test:
+        drawing = settings(max_examples=many(100 * count) if "GANGER_SOAK" in os.environ else count)
+        marked: _Test = pytest.mark.deep(drawing(test))
+        return marked
+
+    return drawn
+
+
+def rarely(case: Any) -> Any:
+    """A case that `make test` leaves to `make soak`; several arguments as a tuple."""
+    values = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=pytest.mark.soak)
+
+
+def first(often: int, cases: Iterable[Any]) -> list[Any]:
+    """`cases`, of which `make test` has the first `often`, and `make soak` the others."""
+    return [case if at < often else rarely(case) for at, case in enumerate(cases)]

@@ -22,6 +22,7 @@ _WHERE = {
     "load_cluster": "ganger.workloads.clusters",
     "list_recipes": "ganger.recipes.registry",
     "Client": "ganger.client.futures",
+    "tune": "ganger.integrations.functions",
 }
 _CALLED = {"list_recipes": "recipes"}
 """What is called otherwise where it lives: `ganger.recipes` is the package."""

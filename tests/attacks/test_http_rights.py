@@ -188,13 +188,15 @@ OPEN = {
     ("GET", "/v1/status"), ("POST", "/v1/jobs"), ("GET", "/v1/jobs"), ("GET", "/v1/nodes"),
     ("GET", "/v1/map"), ("GET", "/v1/policy"), ("POST", "/v1/whatif"), ("GET", "/v1/fairshare"),
     ("GET", "/v1/quotas"), ("GET", "/v1/usage"), ("GET", "/v1/idle"), ("GET", "/v1/events"),
-    ("GET", "/metrics"),
+    ("GET", "/metrics"), ("GET", "/v1/services"), ("GET", "/v1/history"),
 }  # fmt: skip
 """What every user may ask; all else is of an own job, or an administrator's."""
 BODIES: dict[str, Any] = {
     "/v1/policy": {"recipe": "fifo"}, "/v1/quotas/{tenant}": {"limit": 1}, "/v1/idle": {"gpu": 0.1},
     "/v1/tokens": {"user": "root", "role": "admin"}, "/v1/jobs/{jobs}": {"priority": -1},
     "/v1/jobs/{jobs}/trials": {"configurations": [{"lr": "0.1"}]}, "/v1/shutdown": {},
+    "/v1/jobs/{jobs}/proposals": {"configurations": [{"lr": "0.1"}]},
+    "/v1/jobs/{jobs}/whatif": {"verb": "cancel"},
 }  # fmt: skip
 
 

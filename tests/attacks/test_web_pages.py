@@ -10,14 +10,19 @@ import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
+from ganger.client.connection import Client
 from ganger.web.connections import CONNECTIONS_MAX
 from ganger.web.links import folder_of
 from ganger.web.sessions import LINK_SECONDS, Sessions, is_own, masked
 from web.rig import FORM, Pages, Standin, raw, served
 
+CHANGES = ("/queue/orders", "/queue/ahead", "/nodes/orders", "/jobs/1/again", "/whatif",
+           "/whatif/1/end", "/lab", "/lab/1/end", "/sessions/end")  # fmt: skip
+"""All that a page posts."""
 EVIL = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'
 
 
@@ -36,8 +41,6 @@ def cookie(pages: Pages) -> dict[str, str]:
 
 def priority(pages: Pages) -> int:
     """That of job 9, as a page shows it."""
-    from ganger.client.connection import Client
-
     with Client(pages.home) as client:
         found: int = client.call("GET", "/v1/jobs/9")[0]["priority"]
     return found
@@ -68,13 +71,17 @@ def test_a_link_is_valid_for_a_minute() -> None:
 
 
 def test_no_page_and_no_stream_without_a_session(pages: Pages) -> None:
-    for path in ("/", "/queue", "/jobs/1", "/nodes", "/sessions", "/events", "/cluster/map"):
+    for path in ("/", "/queue", "/jobs/1", "/nodes", "/sessions", "/events", "/cluster/map",
+                 "/services", "/experiments", "/recipes", "/recipes/fifo/schedule.svg",
+                 "/whatif", "/whatif/1", "/jobs/1/children"):  # fmt: skip
         for sent in ({}, {"Cookie": "ganger=x"}, {"Cookie": f"{'x=' * 9000}"}):
             answer = pages.ask("GET", path, {**sent, "Accept": "*/*"})
             assert answer.status in (401, 431, 400), path
             assert "resnet50" not in answer.text
     assert pages.ask("GET", "/").status == 401
-    assert pages.ask("POST", "/queue/orders", form={"verb": "cancel", "job": "1"}).status == 401
+    for path in CHANGES:
+        answer = pages.ask("POST", path, form={"verb": "cancel", "job": "1", "recipe": "las"})
+        assert answer.status == 401, path
 
 
 def test_a_post_of_another_site_changes_nothing(pages: Pages, cookie: dict[str, str]) -> None:
@@ -111,11 +118,43 @@ def test_the_token_of_forms_is_written_differently_each_time(
     assert not is_own(one, "é" * 88)
 
 
+def test_no_new_form_goes_without_its_token(pages: Pages, cookie: dict[str, str]) -> None:
+    other = pages.csrf(pages.cookie())
+    for path in CHANGES:
+        for csrf in ("", "x", other):
+            form = {"csrf": csrf, "verb": "cancel", "job": "9", "recipe": "las"}
+            assert pages.ask("POST", path, cookie, form).status == 403, path
+        form["csrf"] = pages.csrf(cookie)
+        cross = {**cookie, "Origin": "https://evil.example"}
+        assert pages.ask("POST", path, cross, form).status == 403, path
+
+
+def test_a_comparison_reads_no_file_and_runs_no_code(
+    pages: Pages, cookie: dict[str, str], tmp_path: Path
+) -> None:
+    """A recipe is a registered name: the command line would take FILE.py:Class."""
+    trap = tmp_path / "trap.py"
+    trap.write_text(f"open({str(tmp_path / 'sprung')!r}, 'w')\nclass Trap: pass\n")
+    csrf = pages.csrf(cookie)
+    for recipe in (f"{trap}:Trap", "trap.py:Trap", "../x", "las(x=../../y)", "a" * 999, "<b>"):
+        form = {"csrf": csrf, "of": "queue", "recipe": recipe}
+        assert pages.ask("POST", "/whatif", cookie, form).status == 400, recipe
+    for more in ({"nodes": "1e9"}, {"nodes": "-5000"}, {"days": "99999", "of": "past"}, {}):
+        form = {"csrf": csrf, "kind": "A100", **more}
+        assert pages.ask("POST", "/whatif", cookie, form).status == 400, more
+    for number in ("0", "99", "1.5", "٣", "-1", "x"):
+        assert pages.ask("GET", f"/whatif/{quote(number)}", cookie).status == 404, number
+    assert not (tmp_path / "sprung").exists()
+
+
 def test_a_get_changes_nothing(pages: Pages, cookie: dict[str, str]) -> None:
     csrf = pages.csrf(cookie)
     query = f"?csrf={csrf}&verb=priority&job=9&priority=7"
-    for path in ("/queue/orders", "/nodes/orders", "/sessions/end"):
-        assert pages.ask("GET", path + query, cookie).status == 405
+    for path in CHANGES:
+        wanted = 200 if path in ("/whatif", "/lab") else 405  # which has a page, too
+        assert pages.ask("GET", path + query, cookie).status == wanted, path
+    with Client(pages.home) as client:
+        assert client.call("GET", "/v1/jobs", query={"state": "all"})["total"] == 9
     for method in ("PUT", "PATCH", "DELETE", "OPTIONS"):
         assert pages.ask(method, "/queue/orders", cookie).status == 405
     assert priority(pages) == 0
@@ -190,7 +229,9 @@ def test_a_link_that_only_shows_changes_nothing_and_shows_no_commands(pages: Pag
     cookie = pages.cookie(read_only=True)
     assert "resnet50" in pages.ask("GET", "/queue", cookie).text
     assert pages.ask("GET", "/cluster/map", cookie).status == 200
-    for path in ("/jobs/1", "/jobs/1/now", "/jobs/1/log", "/jobs/1/log/file", "/sessions"):
+    for path in ("/jobs/1", "/jobs/1/now", "/jobs/1/log", "/jobs/1/log/file", "/sessions",
+                 "/jobs/1/children", "/jobs/1/windows", "/whatif", "/whatif/1", "/lab",
+                 "/lab/1"):  # fmt: skip
         assert pages.ask("GET", path, cookie).status == 403, path
     assert order(pages, pages.csrf(cookie, "/nodes"), cookie, 5) == 403
     assert priority(pages) == 0
@@ -204,12 +245,20 @@ def test_signing_out_ends_the_session(pages: Pages) -> None:
 
 
 def test_names_that_are_scripts_stay_words(pages: Pages, cookie: dict[str, str]) -> None:
-    from ganger.client.connection import Client
-
     body = {"command": ["echo", EVIL], "name": EVIL, "tenant": EVIL, "cwd": f"/{EVIL}", "gpus": 1}
     with Client(pages.home) as client:
         job = client.call("POST", "/v1/jobs", body=body)["job"]
-    for path in ("/", "/?by=tenant", "/queue?find=script", f"/jobs/{job}", f"/jobs/{job}/why",
+    kinds = {"kind": "serve", "params": {}}
+    with Client(pages.home) as client:
+        client.call("POST", "/v1/jobs", body={**body, **kinds})
+    csrf = pages.csrf(cookie)
+    ahead = [("csrf", csrf), ("verb", "cancel"), *(("job", str(at)) for at in range(1, 10))]
+    text = pages.ask("POST", "/queue/ahead", cookie, ahead).text
+    assert "&lt;script" in text
+    assert "<script" not in text
+    for path in ("/services", "/experiments", "/recipes?find=%3Cscript%3E",
+                 "/recipes?improves=%3Cscript%3E", "/recipes/%3Cscript%3Ealert",
+                 "/", "/?by=tenant", "/queue?find=script", f"/jobs/{job}", f"/jobs/{job}/why",
                  f"/queue?find={EVIL.replace(' ', '%20')}", f"/nodes?find={EVIL.replace(' ', '+')}",
                  f"/jobs/{job}/log?find=%3Cscript%3E", "/jobs/%3Cscript%3E", "/?by=%3Cscript%3E",
                  "/queue?sort=%3Cscript%3E", f"/jobs/{job}/log?node=%3Cimg%3E"):  # fmt: skip

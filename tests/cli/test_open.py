@@ -27,9 +27,11 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standin]:
     made.end()
 
 
-def ganger(home: Path, *words: str, browser: str = "") -> subprocess.CompletedProcess[str]:
+def ganger(
+    home: Path, *words: str, browser: str = "", command: str = "open"
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "ganger.cli", "open", *words],
+        [sys.executable, "-m", "ganger.cli", command, *words],
         env={**os.environ, "GANGER_HOME": str(home), "BROWSER": browser},
         capture_output=True,
         text=True,
@@ -43,6 +45,21 @@ def test_without_a_daemon_it_says_so(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "no daemon runs" in done.stderr
     assert ganger(tmp_path / "home", "--end").stdout == "no pages are served here\n"
+
+
+def test_the_lab_needs_no_daemon(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    try:
+        link = ganger(home, "--no-browser", command="lab").stdout
+        assert "/enter#token=" in link
+        told = asked_at(home / "lab")
+        assert told is not None
+        assert told.settings.lab
+        assert link.startswith(told.url)
+    finally:
+        ended = ganger(home, "--end", command="lab").stdout
+    assert ended == "ended\n"
+    assert ganger(home, "--end", command="lab").stdout == "the lab is not open\n"
 
 
 def test_each_link_is_another_one_to_the_same_pages(daemon: Standin) -> None:

@@ -16,8 +16,11 @@ from cli.rig import Shell
 from ganger.workloads.curves.reading import read_curves
 
 TRIAL = """
-import sys, time
+import os, pathlib, sys, time
 rate, size = float(sys.argv[1]), int(sys.argv[2])
+saved = pathlib.Path(os.environ["GANGER_CHECKPOINT_DIR"])
+saved.mkdir(parents=True, exist_ok=True)
+(saved / "model").write_text(str(rate))
 for epoch in (1, 2, 3):
     print(f"epoch {epoch}: acc={epoch / 4 - abs(rate - 0.5) - size / 1000}", flush=True)
     time.sleep(.02)
@@ -68,6 +71,96 @@ def test_a_search_in_words_is_followed_to_its_best(shell: Shell) -> None:
     assert "tuned" not in shell.said("tune", "list")
 
 
+TWO = """
+import sys
+x = int(sys.argv[1])
+print(f"epoch 1: acc={x / 10} latency={0.01 * x * x}")
+"""
+
+
+def test_the_best_keeps_what_it_must_and_others_are_on_the_front(shell: Shell) -> None:
+    """Accuracy x / 10, latency x^2 / 100: 5 is the best within 0.3 s, and all up to it are on the
+    front."""
+    file = Path(shell.cwd) / "two.py"
+    file.write_text(TWO)
+    words = ["--space", "x=1..9", "--searcher", "grid", "--metric", "acc", "--max", "--trials", "5"]
+    words += ["--also", "latency=min", "--constraint", "latency <= 300ms", "--parallel", "4"]
+    words += ["--recipe", "tune.random"]
+    done = shell.ganger("tune", *words, "--", sys.executable, "-S", str(file), "{x}")
+    number = done.stdout.split()[1].rstrip(":")
+    assert "(breaks: not latency<=0.3)" in done.stdout
+    family = shell.json("tune", "show", number)["family"]
+    assert (family["metrics"], family["constraints"]) == ({"latency": "min"}, ["latency<=0.3"])
+    tried = {int(each["params"]["x"]): each for each in family["children"]}
+    assert sorted(tried) == [1, 3, 5, 7, 9]
+    assert [x for x in tried if tried[x]["feasible"]] == [1, 3, 5]
+    assert tried[9]["metrics"] == {"latency": pytest.approx(0.81)}
+    assert shell.json("tune", "best", number)["params"] == {"x": "5"}
+    front = shell.json("tune", "best", number, "--pareto")
+    assert [int(each["params"]["x"]) for each in front] == [1, 3, 5]
+    assert family["pareto"] == [each["job"] for each in front]
+    assert shell.said("tune", "best", number, "--pareto").count("front") == 3
+    none = ["--constraint", "latency<=0", "--recipe", "tune.random", "--trials", "2"]
+    words = ["--space", "x=1..9", "--metric", "acc", *none, "--parallel", "2"]
+    done = shell.ganger("tune", *words, "--", sys.executable, "-S", str(file), "{x}", code=1)
+    number = done.stdout.split()[1].rstrip(":")
+    said = shell.ganger("tune", "best", number, code=2).stderr
+    assert f"no trial of search {number} keeps latency<=0" in said
+
+
+MINE = """
+import os, pathlib
+
+class Mine:
+    def __init__(self, space, seed):
+        self.seed, self.best = seed, (float("inf"), 9)
+        with open(pathlib.Path(__file__).with_name("pids"), "a") as file:
+            print(os.getpid(), seed, file=file)
+
+    def ask(self):
+        if self.best[1] < 2:
+            os._exit(7)
+        return {"x": max(self.best[1] - 1, 1)}
+
+    def tell(self, point, epoch, badness):
+        self.best = min(self.best, (badness, point["x"]))
+"""
+
+
+def test_a_searcher_of_ones_own_runs_in_ones_own_process(shell: Shell) -> None:
+    """Each proposal is one below the best, 8 to 1. At 1 its process ends; another goes on, which
+    has heard of all reports, and what is wrong with it ends the search."""
+    folder = Path(shell.cwd)
+    (folder / "mine.py").write_text(MINE)
+    (folder / "two.py").write_text(TWO)
+    words = ["--space", "x=1..9", "--metric", "latency", "--recipe", "tune.random", "--trials"]
+    words += ["20", "--parallel", "1", "--searcher", "mine.py:Mine", "--"]
+    command = [sys.executable, "-S", str(folder / "two.py"), "{x}"]
+    done = shell.ganger("tune", *words, *command, code=7)
+    number = done.stdout.split()[1].rstrip(":")
+    tried = [
+        each["params"]["x"] for each in shell.json("tune", "show", number)["family"]["children"]
+    ]
+    assert tried == list("87654321")
+    assert f"ganger tune follow {number} --searcher" in shell.said("explain", number)
+    (folder / "mine.py").write_text(MINE.replace("os._exit(7)", "return {'x': 0}"))
+    wrong = shell.ganger("tune", "follow", number, "--searcher", "mine.py:Mine", code=2)
+    assert "0 is not in the space" in wrong.stderr
+    assert f"search {number} is cancelled" in wrong.stderr
+    pids = [line.split() for line in (folder / "pids").read_text().splitlines()]
+    assert [seed for _, seed in pids] == ["0", "8"]
+    daemon = shell.json("status")["pid"]
+    assert str(daemon) not in {pid for pid, _ in pids}
+    for wrong_words, said in (
+        (["--searcher", "mine.py:None"], "it defines no None"),
+        (["--searcher", "missing.py:Mine"], "no such file"),
+        (["--searcher", "mine.py:Mine", "--detach"], "runs in this process"),
+        (["--searcher", "os:getcwd"], "the searcher raised"),
+    ):
+        refused = shell.ganger("tune", *words[:8], *wrong_words, "--", *command, code=2)
+        assert said in refused.stderr
+
+
 def check_exports(shell: Shell, search: str, children: list[dict[str, Any]]) -> None:
     """A table that the simulator reads, and a study."""
     folder = Path(shell.cwd)
@@ -110,6 +203,10 @@ def test_a_searcher_that_learns_goes_on_from_an_earlier_search(shell: Shell) -> 
     assert asked["checkpoint_dir"] == str(Path(shell.cwd) / "kept")
     assert (asked["searcher"], asked.get("configurations", [])) == ("kde", [])
     check_exports(shell, found[1], children)
+    assert shell.said("tune", "report", found[1], "search.html") == "the report is search.html\n"
+    page = (Path(shell.cwd) / "search.html").read_text()
+    assert re.search(rf"tune\.random.* \({found[1]}\) found acc 0\.", page)
+    assert "the page of a report" in shell.ganger("tune", "report", "1", "x.csv", code=2).stderr
     refused = shell.ganger("tune", *words, "--searcher", "random", "--", "true", code=2)
     assert "learns from no reports" in refused.stderr
 
@@ -120,8 +217,16 @@ def test_a_file_says_it_too_and_a_search_can_be_stopped(shell: Shell) -> None:
     shown = json.loads(shell.said("tune", str(file), "--dry-run", "--trials", "2"))
     assert len(shown["configurations"]) == 2
     assert shown["recipe"] == "tune.random(mode=max,gpus=1,epochs=3,trials=2)"
-    done = shell.ganger("tune", str(file), "--name", "again")
-    assert "search" in done.stdout.splitlines()[-1] or "best" in done.stdout
+    keeping = ["--checkpoints", "kept", "--keep", "best=1"]
+    done = shell.ganger("tune", str(file), "--name", "again", *keeping)
+    number = re.match(r"search (\d+)", done.stdout)
+    assert number
+    assert "removed checkpoints of" in done.stderr
+    best = Path(shell.json("tune", "best", number[1])["checkpoint_dir"])
+    assert list(best.parent.iterdir()) == [best]
+    kept = shell.said("tune", "prune", number[1], "kept", "--keep", "best=1")
+    assert re.fullmatch(r"removed checkpoints of 0 trials, 0 bytes; \S+ KiB are left\n", kept)
+    assert "holds something" in shell.ganger("tune", str(file), *keeping, code=2).stderr
     words = ["--space", "x=1..9", "--metric", "m", "--parallel", "1", "--detach", "--json"]
     slow = json.loads(shell.said("tune", *words, "--", "sleep", "60"))
     stopped = shell.ganger("tune", "stop", str(slow["job"]))
@@ -143,6 +248,7 @@ def test_what_is_wrong_is_said_in_a_line(shell: Shell) -> None:
             ["--metric", "m", "--space", "x=1..9", "--recipe", "seer(gpu_hours=0.1)", "--", "true"],
             "not one trial comes as far",
         ),
+        (["--metric", "m", "--space", "x=1..9", "--keep", "best=1", "--", "true"], "which folder"),
         (["shw", "1"], "Did you mean ganger tune show?"),
         (["missing.toml"], "no such file"),
         (["show", str(other)], "is not a search"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ from ganger.core.events import (
     Progressed,
     Refused,
     Released,
+    Sampled,
     Served,
     Started,
     Submitted,
@@ -262,6 +264,13 @@ def test_a_report_of_services_has_at_most_64_figures_with_one_entry_a_service() 
     for since, holds in ((-1, False), (0, True), (NEVER, True), (NEVER + 1, False)):
         assert goes(Served(since, (0,), {})) == holds
     assert not goes(Served(0, (1,), {"p99": (1.0,)})), "there is no job 2"
+
+
+@pytest.mark.parametrize("least", [-1.0, 0.0])
+def test_a_look_at_a_job_has_a_part_of_a_gpu_and_cores_that_can_be(least: float) -> None:
+    assert goes(Sampled(0, 1, least, 0.0), Sampled(0, 1, 1.0, 1e6))
+    for gpu, cores in ((-1.1, 0.0), (1.1, 0.0), (least, -0.1), (least, 1e6 + 1), (least, math.nan)):
+        assert not goes(Sampled(0, 1, gpu, cores))
 
 
 def test_jobs_that_cannot_be_accepted_leave_rows_that_are_cancelled_and_no_others() -> None:

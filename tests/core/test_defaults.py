@@ -62,9 +62,14 @@ SAID: dict[type[Struct], dict[str, Any]] = {
     NodeSpec: {
         "count": 1, "gpus": 0, "gpu_type": "", "cpus": 0, "memory": 0, "pool": "", "rack": "",
         "nodes_per_rack": 0, "island": 0, "labels": (), "name": "", "watts": -1.0, "offer": None,
+        "bandwidth": 0.0, "uplink": -1.0,
     },
+    spec.Switch: {"above": "", "bandwidth": 0.0},
+    spec.Network: {"rack": 0.0, "switches": (), "contention": 0.0},
     TenantSpec: {"quota": -1, "weight": 1.0, "parent": ""},
-    ClusterSpec: {"gpu_types": (), "tenants": (), "name": "cluster", "carbon": -1.0},
+    ClusterSpec: {
+        "gpu_types": (), "tenants": (), "name": "cluster", "carbon": -1.0, "network": None,
+    },
     profiles.StepModel: {
         "alpha_n": 0.0, "beta_n": 0.0, "alpha_r": 0.0, "beta_r": 0.0, "gamma": 1.0,
     },
@@ -76,7 +81,7 @@ SAID: dict[type[Struct], dict[str, Any]] = {
         "metric": "loss", "target": 0.0, "change": 0.05, "window": 10, "every": 1.0, "noise": 0.0,
         "seconds": 0.0,
     },
-    profiles.Steps: {"servers": 0, "split": False},
+    profiles.Steps: {"servers": 0, "split": False, "per_node": 0},
     profiles.Measured: {"apart": {}, "beside": {}},
     profiles.Stages: {"iteration": 0.0, "gpus": 1, "overhead": (1.0,)},
     profiles.Memory: {"ephemeral": 0.0, "iteration": 0.0},
@@ -85,7 +90,7 @@ SAID: dict[type[Struct], dict[str, Any]] = {
         "by_type": {}, "locality": (1.0, 1.0, 1.0, 1.0), "scaling": (), "skewed": False,
         "disturbed": {}, "sensitivity": None, "goodput": None, "measured": None, "steps": None,
         "convergence": None, "watts": {}, "stages": (), "utilisation": {}, "graph": None,
-        "memory": None, "passes": None, "answering": None,
+        "memory": None, "passes": None, "answering": None, "host": None,
     },
     profiles.Profiles: {"models": {}, "default": profiles.Profile()},
     answering.BatchTimes: {"share": 1.0},

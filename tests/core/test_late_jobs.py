@@ -328,15 +328,15 @@ def test_trials_are_kept_and_a_policy_is_asked_from_the_epoch_on_that_it_named()
     assert twin.kernel.view.trials[1].last == 2.0
 
 
-def test_reports_of_old_attempts_and_of_training_are_not_kept() -> None:
+def test_reports_of_old_attempts_are_not_kept_and_those_of_training_silence_nobody() -> None:
     bench = search()
     bench.feed(1, Evaluated(1, 9, 1.0, 0.9))
     assert not bench.kernel.view.trials
     train = Bench(job("a"))
     train.feed(0, Submitted(0), then=[Start(0, 1, on(0b0001))])
     train.feed(0, Started(0, 1))
-    train.feed(1, Evaluated(0, 1, 1.0, 0.9), then=[AskAt(0, 5.0)])
-    assert not train.kernel.view.trials
+    train.feed(1, Evaluated(0, 9, 0.5, 0.95), Evaluated(0, 1, 1.0, 0.9), then=[AskAt(0, 5.0)])
+    assert list(train.kernel.view.trials[0].values) == [0.9]
     assert asked(train, 1, Evaluated(0, 1, 2.0, 0.8), until=EVALUATED), "only trials are silent"
 
 
@@ -385,6 +385,15 @@ def test_only_the_last_reports_and_windows_are_kept() -> None:
         facts.served(Served(at, (1,), {}), 0, at + 1)
     assert len(facts.services[1]) == WINDOWS_MAX
     assert facts.services[1][-1].since == WINDOWS_MAX + 2
+
+
+def test_reports_with_names_of_their_own_fill_no_memory() -> None:
+    """A column of each of 16 names in each of 4,096 reports would take 2 GB."""
+    curve = Curve()
+    for step in range(REPORTS_MAX):
+        curve.add(Evaluated(0, 1, float(step), 0.5, {f"{step}-{at}": 1.0 for at in range(9)}))
+    assert list(curve.metrics) == [*(f"0-{at}" for at in range(9)), *(f"1-{at}" for at in range(7))]
+    assert {len(column) for column in curve.metrics.values()} == {REPORTS_MAX}
 
 
 def test_a_curve_has_a_column_for_each_metric_and_says_what_was_known_when() -> None:

@@ -34,6 +34,8 @@ NOT_RUN: Final = (
     (r"^curl -s localhost:8000/v2", "needs that server; tests/serving/live"),
     (r"^ganger profile ", "needs onnxruntime; tests/lab/test_profiling.py"),
     (r"^ganger open( --read-only)?$", "opens a browser; tests/web/test_browser.py"),
+    (r"^ganger (tune|simulate) small\.toml", "needs its file; tests/integrations/test_pages.py"),
+    (r"^ganger tune export 12", "needs a search; tests/cli/test_tune_live.py"),
     (r"^ganger down$", "the test's own daemon is still needed"),
 )  # fmt: skip
 """What cannot run in a test, by what it looks like, and where else it is seen to work."""
@@ -86,8 +88,13 @@ def _all(text: str) -> Iterator[tuple[int, str]]:
 
 def block(page: str, kind: str) -> str:
     """The page's first block of that kind."""
+    return blocks(page, kind)[0]
+
+
+def blocks(page: str, kind: str) -> list[str]:
+    """The page's blocks of that kind."""
     text = (ROOT / page).read_text(encoding="utf-8")
-    return next(one[2] for one in _BLOCK.finditer(text) if one[1] == kind)
+    return [one[2] for one in _BLOCK.finditer(text) if one[1] == kind]
 
 
 def pythons(page: str) -> list[str]:

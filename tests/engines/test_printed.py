@@ -129,3 +129,18 @@ def test_where_it_is_not_wanted_or_the_sdk_reports_nothing_is_read(play: Play) -
     assert reports_of(play, PRINTS.format(n=3)) == []
     both = "import time\nfrom ganger import sdk\nsdk.report(1, acc=0.5); time.sleep(.2)\n"
     assert reports_of(play, both + PRINTS.format(n=3), printed=True) == [(1, 0.5)]
+
+
+def test_other_metrics_of_the_same_line_are_reported_with_it() -> None:
+    """One that stands alone in a line is no report."""
+    printed = Printed("acc", ("latency", "params"))
+    said = b"""epoch 1: acc=0.5 latency=12.5 params=7
+latency=3
+{"acc": 0.75, "params": 9, "other": 1}
+acc: 0.8, latency: broken
+"""
+    assert [report["metrics"] for report in printed.feed(said)] == [
+        {"acc": 0.5, "latency": 12.5, "params": 7.0},
+        {"acc": 0.75, "params": 9.0},
+        {"acc": 0.8},
+    ]

@@ -203,8 +203,8 @@ COMPARED = [name for name in OBJECTIVES if name not in ("isolated", "hierarchica
 @pytest.mark.parametrize(
     ("seeds", "pairs"),
     [
-        (range(150), False),
-        (range(50), True),
+        (range(50), False),
+        (range(20), True),
         pytest.param(range(1000, 1000 + counted(1000)), False, marks=pytest.mark.soak),
         pytest.param(range(1000, 1000 + counted(500)), True, marks=pytest.mark.soak),
     ],

@@ -81,9 +81,12 @@ def test_a_share_never_falls_though_work_is_lost() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_runs_tell_how_far_they_are_in_this_process_and_in_others(workers: int) -> None:
+def test_runs_tell_how_far_they_are_in_this_process_and_in_others(
+    workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bar that hears only of whole runs stands still for as long as the longest takes."""
-    trace: Trace = synthesize("philly", 25_000, 1, gpus=512)
+    monkeypatch.setattr("ganger.lab.simulating.progress.EVERY_SECONDS", 0.02)
+    trace: Trace = synthesize("philly", 5000, 1, gpus=512)
     told: dict[int, list[float]] = {0: [], 1: []}
     run_all(
         [Task("srtf", trace, Setup()), Task("srtf", trace, Setup())],

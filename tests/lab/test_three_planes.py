@@ -15,6 +15,8 @@ from ganger.core.events import Accepted, Failed, NodeDown, Served
 from ganger.core.plan import Resize, Spawn, Start, Stop
 from ganger.lab.log import Log, Step
 from ganger.lab.simulating.refusals import refuse_unknown_services
+from ganger.lab.simulation import Setup, run_one
+from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
 from ganger.workloads.measured.loads import read_loads
 
@@ -193,6 +195,13 @@ def test_requests_that_cannot_be_are_one_error(tmp_path: Path, text: str, compla
     with pytest.raises(BadInput) as refused:
         refuse_unknown_services(trace, read_loads(rates))
     assert complaint in str(refused.value)
+
+
+@pytest.mark.parametrize("recipe", ["mark", "barista", "inferline"])
+def test_a_recipe_that_plans_by_latencies_is_not_run_without(recipe: str) -> None:
+    trace = load_trace(FILES / "service.csv")
+    with pytest.raises(BadInput, match="give --requests and --models, or another"):
+        run_one(trace, load_cluster("2x8xV100"), "fifo", Setup(serving=recipe))
 
 
 @pytest.mark.parametrize("window", ["0s", "500ms", "soon", "-5s"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,7 +40,7 @@ def lab(beyond: str, budget: float = 2.0) -> TenantSpec:
     return TenantSpec("lab", budget=budget, beyond=beyond)
 
 
-def hours(name: str, at: float, lasts: float, tenant: str = "lab", **more: object) -> Work:
+def hours(name: str, at: float, lasts: float, tenant: str = "lab", **more: Any) -> Work:
     """A job on one GPU; times in hours."""
     return job(name, at * 3600, lasts * 3600, tenant=tenant, **more)
 

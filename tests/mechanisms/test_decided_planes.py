@@ -92,7 +92,14 @@ def works(draw: Any) -> tuple[list[Work], dict[str, Profile]]:
     return found, models
 
 
-def beside(outer: str, inner: str, serving: str, journal: Callable[[Kernel], Any]) -> None:
+def beside(
+    outer: str,
+    inner: str,
+    serving: str,
+    journal: Callable[[Kernel], Any],
+    *,
+    validate: bool = False,
+) -> None:
     """Two hours on three nodes, of which two fail for a while."""
     draw = random.Random(11).random
     declared, models = works(draw)
@@ -102,14 +109,14 @@ def beside(outer: str, inner: str, serving: str, journal: Callable[[Kernel], Any
     }
     setup = Setup(
         profiles=Profiles(models), inner=inner, serving=serving, loads=loads if serving else {},
-        validate=True, until=2 * HOUR, costs=Costs(5 * SECOND, 4 * SECOND, 8 * SECOND),
+        validate=validate, until=2 * HOUR, costs=Costs(5 * SECOND, 4 * SECOND, 8 * SECOND),
         outages=(Outage(1, 10 * MINUTE, 15 * MINUTE), Outage(0, 40 * MINUTE, 48 * MINUTE)),
     )  # fmt: skip
     nodes = (NodeSpec(2, 4, "V100"), NodeSpec(1, 6, "V100"))
     run_one(trace_of(declared), ClusterSpec(nodes), outer, setup, journal=journal)
 
 
-def decided(outer: str, inner: str, serving: str) -> str:
+def decided(outer: str, inner: str, serving: str, *, validate: bool = False) -> str:
     """What was done in these two hours."""
     diary, kernels = Diary(), list[Kernel]()
 
@@ -117,7 +124,7 @@ def decided(outer: str, inner: str, serving: str) -> str:
         kernels.append(kernel)
         return diary
 
-    beside(outer, inner, serving, journal)
+    beside(outer, inner, serving, journal, validate=validate)
     jobs = kernels[0].jobs
     plans = [plan for _, plan in diary.steps if plan is not None]
     done = [
@@ -137,11 +144,34 @@ def fingerprint(of: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(of)).hexdigest()[:8]
 
 
-@pytest.mark.parametrize("case", CASES, ids=" ".join)
-def test_it_decides_what_is_on_record(case: tuple[str, str, str]) -> None:
+def recorded(case: tuple[str, str, str]) -> str:
+    """The line of a case."""
     lines = RECORD.read_text().splitlines()
-    assert f"{' '.join(case)} {decided(*case)}" == lines[CASES.index(case)]
     assert len(lines) == len(CASES)
+    return lines[CASES.index(case)]
+
+
+def often() -> list[Any]:
+    """Every second of the catalogue, and all others; `make soak` has the rest."""
+    return [
+        pytest.param(case, id=" ".join(case), marks=[pytest.mark.soak] * rare)
+        for at, case in enumerate(CASES)
+        for rare in (at < len(CATALOGUE) and at % 2,)
+    ]
+
+
+@pytest.mark.parametrize("case", often())
+def test_it_decides_what_is_on_record(case: tuple[str, str, str]) -> None:
+    """One in eight with every invariant checked, and every decision made again with nothing kept
+    from those before; `make soak` does so with all."""
+    validate = CASES.index(case) % 8 == 0
+    assert f"{' '.join(case)} {decided(*case, validate=validate)}" == recorded(case)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("case", CASES, ids=" ".join)
+def test_it_decides_that_without_anything_kept(case: tuple[str, str, str]) -> None:
+    assert f"{' '.join(case)} {decided(*case, validate=True)}" == recorded(case)
 
 
 if __name__ == "__main__":

@@ -190,6 +190,16 @@ def starved(gpus: int = 2) -> ClusterSpec:
     return ClusterSpec((NodeSpec(gpus=gpus, gpu_type="V100", cpus=600 * gpus),))
 
 
+def told(run: Played) -> list[float]:
+    """How many remote workers jobs were given, in turn."""
+    return [
+        float(action.knobs["remote_workers"])
+        for _, plan in run.diary.steps
+        for action in (plan.actions if plan is not None else ())
+        if isinstance(action, Tune)
+    ]
+
+
 def test_four_remote_workers_restore_1000_samples_per_second() -> None:
     assert remote_workers(1000, 600, 100) == 4
     assert remote_workers(500, 600, 100) == 0
@@ -198,6 +208,14 @@ def test_four_remote_workers_restore_1000_samples_per_second() -> None:
     for pool, jct in ((4, 60), (3, 66.667), (0, 100)):
         spec = f"cpu-disaggregation(cores=0.1,pool={pool})"
         assert play(spec, alone, starved(1), profiles=FED).jct() == pytest.approx([jct], abs=1e-3)
+
+
+def test_a_job_that_states_its_own_cpus_is_fed_for_what_those_lack() -> None:
+    """Of 1.2 cores that its node has it asks for 0.6: as starved as on a node that has no more."""
+    own = job("a", lasts=60, model="net", shape=Shape((Role(needs=Needs(cpus=600)),)))
+    on = ClusterSpec((NodeSpec(gpus=1, gpu_type="V100", cpus=1200),))
+    run = play("cpu-disaggregation(cores=0.1)", [own], on, profiles=FED)
+    assert told(run) == [4.0]
 
 
 def test_workers_go_to_running_jobs_in_order_and_come_back() -> None:
@@ -240,13 +258,7 @@ def test_one_worker_that_is_wanted_is_told_and_none_that_is_not(
     slow = Profile(sensitivity=Sensitivity((500.0, 600.0), (0.0,), ((500.0,), (500.0,))))
     profiles = Profiles({**FED.models, "slow": slow})
     run = play(f"cpu-disaggregation(cores={cores})", works, on, profiles=profiles)
-    told = [
-        action.knobs["remote_workers"]
-        for _, plan in run.diary.steps
-        for action in (plan.actions if plan is not None else ())
-        if isinstance(action, Tune)
-    ]
-    assert told == workers
+    assert told(run) == workers
 
 
 def test_who_is_beside_a_job_that_states_its_own_cpus_has_an_equal_part_of_the_rest() -> None:

@@ -97,9 +97,9 @@ def test_the_card_a_stream_that_would_slow_training_by_two_fifths_is_held_back()
     assert free.jobs.rate[0] == pytest.approx(0.6)
     run = play("coda", works, on, profiles=MODELS, until=SECOND)
     assert run.jobs.rate[0] > 0.95
-    assert tuned(run, "stream") == [(0.0, pytest.approx(60.0))]
+    assert tuned(run, "stream") == [pytest.approx((0.0, 60.0))]
     fewer = play("coda(throttle=cores)", works, on, profiles=MODELS, until=SECOND)
-    assert tuned(fewer, "stream") == [(0.0, pytest.approx(3200.0))]
+    assert tuned(fewer, "stream") == [pytest.approx((0.0, 3200.0))]
     assert fewer.jobs.rate[:2].tolist() == pytest.approx([1.0, 0.4])
     done = play("coda", works, on, profiles=MODELS, until=70 * SECOND)
     assert done.phase("net") == "finished"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from engines.site import missing
+from soaking import rarely
 
 ROOT = Path(__file__).parents[2]
 TRACES = os.environ.get("GANGER_TRACES", "")
@@ -20,6 +21,8 @@ REAL = [
     pytest.mark.traces,
     pytest.mark.skipif(not TRACES, reason="GANGER_TRACES is not set"),
 ]
+DEAR = [*REAL, pytest.mark.soak]
+"""Rows that take ten seconds or more: `make soak` makes them again."""
 SLURM = [pytest.mark.skipif(bool(missing()), reason=missing())]
 
 
@@ -45,6 +48,7 @@ SAMPLES = [
     "scale",
     "serving_live",
     "speed",
+    pytest.param("openb", marks=REAL),
     pytest.param("placement", marks=REAL),
     pytest.param("traces", marks=REAL),
     pytest.param("pilots", marks=SLURM),
@@ -55,7 +59,6 @@ ELSEWHERE = {
     "gavel": "tests/recipes/test_gavel_page.py",
     "interference": "test_a_row_of_a_page_is_what_its_command_prints",
     "muri": "test_a_row_of_a_page_is_what_its_command_prints",
-    "openb": "test_a_row_of_a_page_is_what_its_command_prints",
     "peers": "tests/serving/test_cork.py, tests/mechanisms/test_scaling.py: the rules by hand",
     "pollux": "test_a_row_of_a_page_is_what_its_command_prints",
     "sia": "test_a_row_of_a_page_is_what_its_command_prints",
@@ -91,16 +94,31 @@ def test_every_page_of_figures_has_a_sample_and_says_how_it_was_made() -> None:
             assert (ROOT / name).exists(), f"{page.name} names {name}, which has moved"
 
 
+POLLUX = ["pollux.py", TRACES, "--rows", "--workload", "3"]
+TIRESIAS = "tiresias(thresholds=16h,consolidate=no,fit=worst,index=arrival,interval=60s)"
+
+
 @pytest.mark.parametrize(
     ("page", "command"),
     [
-        pytest.param("sia.md", ["sia.py", TRACES, "--workload", "1"], marks=REAL),
         pytest.param(
-            "muri.md", ["muri.py", TRACES, "--trace", "trace3", "--recipe", "muri-s"], marks=REAL
+            "sia.md",
+            ["sia.py", TRACES, "--workload", "1", "--recipe", "sia(restart=50s)"],
+            marks=REAL,
+        ),
+        pytest.param(
+            "muri.md",
+            ["muri.py", TRACES, "--trace", "trace3", "--recipe", "muri-s(group=1)"],
+            marks=REAL,
         ),
         pytest.param("interference.md", ["interference.py", TRACES], marks=REAL),
-        pytest.param("openb.md", ["openb.py", "--list", "multigpu40", "--rule", "fgd"], marks=REAL),
-        pytest.param("pollux.md", ["pollux.py", TRACES, "--rows", "--workload", "3"], marks=REAL),
+        pytest.param("pollux.md", [*POLLUX, "--recipe", TIRESIAS], marks=REAL),
+        pytest.param("sia.md", ["sia.py", TRACES, "--workload", "1"], marks=DEAR),
+        pytest.param("pollux.md", POLLUX, marks=DEAR),
+        pytest.param(
+            "muri.md", ["muri.py", TRACES, "--trace", "trace3", "--recipe", "muri-s"], marks=DEAR
+        ),
+        pytest.param("openb.md", ["openb.py", "--list", "multigpu40", "--rule", "fgd"], marks=DEAR),
     ],
 )
 def test_a_row_of_a_page_is_what_its_command_prints(page: str, command: list[str]) -> None:
@@ -110,13 +128,17 @@ def test_a_row_of_a_page_is_what_its_command_prints(page: str, command: list[str
     assert [line for line in made if line not in stated] == []
 
 
-def test_cheap_rows_of_the_effects_are_what_they_were() -> None:
+@pytest.mark.parametrize(
+    "cheap",
+    [["ffdl", "ebird"], rarely(["dragon", "gandiva-fair", "nanily", "clockwork"])],
+    ids=",".join,
+)
+def test_cheap_rows_of_the_effects_are_what_they_were(cheap: list[str]) -> None:
     """All cells but the last, which says by which code the row was made."""
     stated = (ROOT / "docs" / "effects.md").read_text().splitlines()
     rows = {line.split(" | ")[0]: line.split(" | ")[:-1] for line in stated}
-    cheap = "dragon,ffdl,gandiva-fair,nanily,ebird,clockwork"
-    made = printed("effects", "--only", cheap, "--no-write")
-    assert len(made) == 6
+    made = printed("effects", "--only", ",".join(cheap), "--no-write")
+    assert len(made) == len(cheap)
     for line in made:
         cells = line.partition(" <!--")[0].split(" | ")[:-1]
         assert cells == rows[cells[0]]

@@ -14,6 +14,7 @@ from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
 from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
+from soaking import rarely
 from worlds import job, trace_of
 
 ROOT = os.environ.get("GANGER_TRACES", "")
@@ -42,7 +43,7 @@ def replay(trace: str, cluster: str, recipe: str) -> Run:
         ("max_min_fairness", V100S, "max-min,agnostic=yes", 10934.0, 63312.2, 0.0),
         ("max_min_fairness", EVEN, "max-min,agnostic=yes", 19145.2, 73788.4, 0.01),
         ("max_min_fairness", EVEN, "max-min", 14981.3, 63438.6, 0.01),
-        ("max_min_fairness", EVEN, "ftf", 15839.9, 64754.7, 0.02),
+        rarely(("max_min_fairness", EVEN, "ftf", 15839.9, 64754.7, 0.02)),
         ("max_min_fairness", EVEN, "makespan", 27819.7, 61512.5, 0.0),
         ("minimize_makespan", EVEN, "makespan", 71569.9, 72325.1, 0.0),
     ],

@@ -1,4 +1,5 @@
-"""docs/gavel.md says what the code does: a sample of its rows and its jobs, worked out again."""
+"""docs/gavel.md says what the code does: a sample of its rows and its jobs, worked out again; a
+larger one in `make soak`."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from soaking import first
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/gavel.py"
 pytestmark = [
@@ -45,17 +48,17 @@ def test_every_job_ends_when_it_did(each: tuple[str, str, str]) -> None:
     assert off == [], f"{len(off)} jobs end at another time; {AGAIN}"
 
 
-@pytest.mark.parametrize("number", [0, 3, 4, 8])
+@pytest.mark.parametrize("number", first(2, [0, 3, 4, 8]))
 def test_published_figures(number: int) -> None:
     assert PAGE.figure_row(*PAGE.FIGURES[number]) in PAGE.part("figures"), AGAIN
 
 
-@pytest.mark.parametrize("way", ["", "patience", "by_type", "shuffled"])
+@pytest.mark.parametrize("way", first(2, ["", "patience", "by_type", "shuffled"]))
 def test_what_a_switch_is_worth(way: str) -> None:
     assert PAGE.way_row(way) in PAGE.part("ways"), AGAIN
 
 
-@pytest.mark.parametrize("objective", ["max-min", "fifo"])
+@pytest.mark.parametrize("objective", first(1, ["fifo", "max-min"]))
 def test_what_pairs_are_worth(objective: str) -> None:
     assert PAGE.pair_row(PAGE.FAIR, objective) in PAGE.part("pairs"), AGAIN
 

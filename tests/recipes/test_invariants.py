@@ -1,4 +1,7 @@
-"""What must hold for every recipe in the catalogue, on any world (design, section 7)."""
+"""What must hold for every recipe in the catalogue, on any world (design, section 7).
+
+`make test` has a few worlds for each, `make soak` a hundred or a thousand larger ones.
+"""
 
 from __future__ import annotations
 
@@ -135,7 +138,7 @@ def check(recipe: str, world: World) -> None:
 
 
 @every_recipe
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(world=worlds())
 def test_nothing_is_ever_oversubscribed_torn_lost_or_forgotten(recipe: str, world: World) -> None:
     check(recipe, world)
@@ -189,29 +192,25 @@ class Forgetful:
         return self._policy.decide(view, memory)
 
 
-@every_recipe
-@settings(max_examples=5)
-@given(world=worlds(), seed=st.integers(0, 99))
-def test_the_same_seed_gives_the_same_bytes_whatever_is_cached(
-    recipe: str, world: World, seed: int
-) -> None:
+def cached(recipe: str, world: World, seed: int) -> None:
     """Caches kept for the whole run, rebuilt at every step (validate), or dropped at random."""
     first = encoded(run(recipe, world, validate=False))
     forgetful = Forgetful(registry.make(recipe), seed)
-    for other in (
-        run(recipe, world, validate=False),
-        run(recipe, world, validate=True),
-        run(forgetful, world, validate=False),
-    ):
+    for other in (run(recipe, world, validate=True), run(forgetful, world, validate=False)):
         assert first_difference(first, encoded(other)) is None
 
 
 @every_recipe
-@settings(max_examples=5)
-@given(world=worlds(), at=st.integers(0, 60))
-def test_a_kernel_restored_from_a_snapshot_goes_on_to_the_same_bytes(
-    recipe: str, world: World, at: int
+@settings(max_examples=3)
+@given(world=worlds(), seed=st.integers(0, 99))
+def test_the_same_seed_gives_the_same_bytes_whatever_is_cached(
+    recipe: str, world: World, seed: int
 ) -> None:
+    cached(recipe, world, seed)
+
+
+def restored(recipe: str, world: World, at: int) -> None:
+    """A kernel is captured and restored after `at` seconds, and another one is not."""
     trace, nodes = world.trace, Nodes(world.cluster)
     physics = Physics(nodes, world.setup.profiles, world.setup.costs)
     diaries = [Diary(), Diary()]
@@ -243,7 +242,27 @@ def test_a_kernel_restored_from_a_snapshot_goes_on_to_the_same_bytes(
 
 
 @every_recipe
-@settings(max_examples=4)
+@settings(max_examples=3)
+@given(world=worlds(), at=st.integers(0, 60))
+def test_a_kernel_restored_from_a_snapshot_goes_on_to_the_same_bytes(
+    recipe: str, world: World, at: int
+) -> None:
+    restored(recipe, world, at)
+
+
+@pytest.mark.soak
+@every_recipe
+@settings(max_examples=many(100))
+@given(world=worlds(jobs=30), seed=st.integers(0, 99), at=st.integers(0, 60))
+def test_whatever_is_cached_or_restored_for_long(
+    recipe: str, world: World, seed: int, at: int
+) -> None:
+    cached(recipe, world, seed)
+    restored(recipe, world, at)
+
+
+@every_recipe
+@settings(max_examples=2)
 @given(world=worlds())
 def test_a_log_replays_to_the_same_plans(
     recipe: str, world: World, tmp_path_factory: pytest.TempPathFactory
@@ -287,13 +306,8 @@ def same_until(one: Diary, two: Diary) -> int:
     return min(len(one.steps), len(two.steps))
 
 
-@pytest.mark.parametrize("recipe", KNOW_NOTHING)
-@settings(max_examples=6)
-@given(world=worlds(), data=st.data())
-def test_hidden_durations_change_no_plan_before_the_first_finish_that_differs(
-    recipe: str, world: World, data: st.DataObject
-) -> None:
-    hidden = data.draw(st.sets(st.integers(0, len(world.works) - 1), min_size=1))
+def unforeseen(recipe: str, world: World, hidden: set[int]) -> None:
+    """Of two days that differ in how long `hidden` take, all is the same until one ends."""
     changed = [
         Work(work.spec, work.lasts + (7 * SECOND if i in hidden else 0))
         for i, work in enumerate(world.works)
@@ -307,15 +321,20 @@ def test_hidden_durations_change_no_plan_before_the_first_finish_that_differs(
         assert {event.job for event in outcomes} & hidden, (batch, two.steps[same][0])
 
 
-@every_recipe
-@settings(max_examples=6)
+@pytest.mark.parametrize("recipe", KNOW_NOTHING)
+@settings(max_examples=3)
 @given(world=worlds(), data=st.data())
-def test_jobs_that_arrive_later_change_no_earlier_plan(
+def test_hidden_durations_change_no_plan_before_the_first_finish_that_differs(
     recipe: str, world: World, data: st.DataObject
 ) -> None:
+    hidden = data.draw(st.sets(st.integers(0, len(world.works) - 1), min_size=1))
+    unforeseen(recipe, world, hidden)
+
+
+def uninvited(recipe: str, world: World, kept: int) -> None:
+    """Of two days of which one lacks the jobs from number `kept` on, all is the same until then."""
     if "held_back=yes" in recipe:
         return  # by design it knows whether a job is to come, as the public simulator does
-    kept = data.draw(st.integers(1, len(world.works)))
     end = world.works[kept].spec.submitted if kept < len(world.works) else NEVER
     works = [work for work in world.works if work.spec.submitted < end]
     whole = run(recipe, world, validate=False).diary
@@ -324,6 +343,27 @@ def test_jobs_that_arrive_later_change_no_earlier_plan(
     part = run(recipe, world._replace(works=works), validate=False).diary
     same = same_until(whole, part)
     assert same == len(whole.steps) or whole.steps[same][0].at >= end
+
+
+@every_recipe
+@settings(max_examples=3)
+@given(world=worlds(), data=st.data())
+def test_jobs_that_arrive_later_change_no_earlier_plan(
+    recipe: str, world: World, data: st.DataObject
+) -> None:
+    uninvited(recipe, world, data.draw(st.integers(1, len(world.works))))
+
+
+@pytest.mark.soak
+@every_recipe
+@settings(max_examples=many(100))
+@given(world=worlds(jobs=30), data=st.data())
+def test_what_is_not_known_yet_changes_nothing_for_long(
+    recipe: str, world: World, data: st.DataObject
+) -> None:
+    if recipe in KNOW_NOTHING:
+        unforeseen(recipe, world, data.draw(st.sets(st.integers(0, len(world.works) - 1))))
+    uninvited(recipe, world, data.draw(st.integers(1, len(world.works))))
 
 
 def test_pollux_starts_a_lonely_gang_on_the_one_type_that_can_hold_it() -> None:

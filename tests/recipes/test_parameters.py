@@ -212,7 +212,9 @@ def test_a_default_is_the_one_that_was_published_or_the_one_that_we_chose(name: 
     pairs = [pair.split("=", 1) for pair in ", ".join(typed).split(", ") if pair]
     said = dict(pairs)
     assert len(said) == len(pairs)
-    assert registry.find(name).defaults() == said
+    recipe = registry.find(name)
+    assert recipe.defaults() == said
+    assert recipe.make().name
 
 
 @pytest.mark.parametrize(("name", "key"), ALL)

@@ -6,11 +6,15 @@ sizes, lengths, weights and speeds. Whoever asks `<` where the rule says `<=`, o
 other way, decides otherwise here. A line of `ties.txt` is what a line of `decided.txt` is; to
 change what a recipe decides, run `PYTHONPATH=tests python tests/recipes/test_ties.py`, read what
 that changed in `ties.txt`, and commit both.
+
+`make test` has the catalogue on all three days, variants on two, and those that solve or search at
+every decision on one (`often`); `make soak` has all on all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -25,7 +29,7 @@ from ganger.recipes.registry import CATALOGUE
 from ganger.sim.physics import Costs
 from ganger.sim.rows import Outage
 from recipes.days import TENANTS, Day, Dice
-from recipes.test_decided import SMALL, VARIANTS, decided
+from recipes.test_decided import DEAR, SMALL, VARIANTS, decided
 from worlds import job
 
 RECORD = Path(__file__).with_name("ties.txt")
@@ -86,21 +90,36 @@ def cases() -> list[tuple[str, str]]:
     return list(product(recipes, TIES))
 
 
+@cache
 def record() -> dict[tuple[str, str], str]:
     """What is on record."""
     rows = (line.split(maxsplit=2) for line in RECORD.read_text().splitlines())
     return {(recipe, day): rest for recipe, day, rest in rows}
 
 
+def often() -> list[tuple[str, str]]:
+    """The cases of `make test`: the days move on from recipe to recipe."""
+    days, kept = [*TIES], set[tuple[str, str]]()
+    for number, recipe in enumerate(dict.fromkeys(recipe for recipe, _ in cases())):
+        many = 1 if recipe.startswith(DEAR) else 2 if number >= len(CATALOGUE) else 3
+        kept.update((recipe, days[(number + step) % len(days)]) for step in range(many))
+    return [case for case in cases() if case in kept]
+
+
+@pytest.mark.parametrize(
+    ("number", "recipe", "day"), [(i, *case) for i, case in enumerate(often())]
+)
+def test_ties_go_as_they_are_on_record(number: int, recipe: str, day: str) -> None:
+    """One in five with caches made anew at every decision; in the others they last."""
+    validate = number % 5 == 0 and not recipe.startswith(DEAR)
+    assert decided(recipe, TIES[day](), validate=validate) == record()[recipe, day]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("validate", [True, False])
 @pytest.mark.parametrize(("recipe", "day"), cases())
-def test_ties_go_as_they_are_on_record(recipe: str, day: str) -> None:
-    assert decided(recipe, TIES[day]()) == record()[recipe, day]
-
-
-@pytest.mark.parametrize(("recipe", "day"), [case for case in cases() if case[1] == "racks"])
-def test_what_is_kept_between_decisions_changes_none(recipe: str, day: str) -> None:
-    """Where a run is validated, caches are made anew at every decision; here they last."""
-    assert decided(recipe, TIES[day](), validate=False) == record()[recipe, day]
+def test_ties_go_so_on_every_day(recipe: str, day: str, validate: bool) -> None:
+    assert decided(recipe, TIES[day](), validate=validate) == record()[recipe, day]
 
 
 def test_nothing_else_is_on_record() -> None:

@@ -26,7 +26,7 @@ from ganger.service.commands import NodeOrder, Order, SetPolicy, Submit
 from ganger.service.durable.recovery import check_history, guard_of, make_kernel
 from ganger.service.errors import FullDisk
 from ganger.service.http.app_context import AppContext
-from ganger.service.reports.rows import NoSuch, label, reason_of, rows_of
+from ganger.service.reports.rows import NoSuch, job_detail, label, reason_of, rows_of
 from ganger.service.serve import Settings, header_for
 from service.desk import START, Desk, box, header
 
@@ -48,6 +48,24 @@ def test_a_job_runs_and_finishes(desk: Desk) -> None:
     (attempt,) = desk.journal.attempts(row)
     assert attempt.outcome == ""
     assert attempt.ended - attempt.started == HOUR
+
+
+def test_what_a_job_has_had_counts_up_to_now(desk: Desk) -> None:
+    """Its GPU-seconds grow while it runs, and not while it is suspended."""
+    (row,) = desk.submit(gpus=2)
+    desk.steps(1)
+    began = int(desk.daemon.kernel.jobs.began[row])
+
+    def had() -> float:
+        return job_detail(desk.daemon, row).attained_gpu_seconds
+
+    desk.engine.now = began + 90 * SECOND
+    assert had() == 180.0
+    desk.order("suspend", row)
+    assert desk.phase(row) == Phase.SUSPENDED
+    before = had()
+    desk.engine.now += 60 * SECOND
+    assert had() == before
 
 
 def test_an_end_that_was_missed_is_heard_of_when_the_engine_is_asked_again(

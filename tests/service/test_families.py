@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from ganger.client.request import JobRequest
 from ganger.core.errors import BadInput
 from ganger.core.events import Accepted, Batch, Evaluated, Served, Unable
 from ganger.core.state.jobs import Phase
@@ -23,6 +24,7 @@ from ganger.service.durable.recovery import check_history, guard_of
 from ganger.service.durable.sandbox import outlook
 from ganger.service.families import not_before
 from ganger.service.jobs import families
+from ganger.service.jobs.families import tried_again
 from ganger.service.reports.explain import explain
 from ganger.service.reports.rows import job_answer, job_detail, shares
 from service.desk import Desk, header
@@ -423,6 +425,40 @@ def test_people_see_families(tmp_path: Path) -> None:
     (share,) = shares(desk.daemon)
     assert share.gpus == 2, "what its trials hold is not counted again"
     assert outlook(desk.daemon, later) is not None
+
+
+def test_a_limit_that_ends_a_search_is_told_and_what_became_of_its_trials(tmp_path: Path) -> None:
+    """Two trials are set aside after an epoch each; the third epoch is the last one allowed."""
+    desk = Desk(tmp_path, under(), endless)
+    row = search(desk, recipe="tune.sha(trials=4,eta=2); epochs=3", metric="loss")
+    told = set[int]()
+    while desk.phase(row) < Phase.FINISHED:
+        desk.steps(1)
+        jobs = desk.daemon.kernel.jobs
+        for trial in range(1, jobs.n):
+            if jobs.phase[trial] == Phase.RUNNING and len(told) < 3 and trial not in told:
+                told.add(trial)
+                desk.engine.post(Evaluated(trial, int(jobs.attempt[trial]), 1.0, 0.5))
+    desk.steps(2)
+    assert job_answer(desk.daemon, row).ended_by == "the budget of epochs"
+    detail = job_detail(desk.daemon, row)
+    assert detail.family is not None
+    assert detail.family.ended_by == "the budget of epochs"
+    assert detail.children == {"COMPLETED": 2, "SET_ASIDE": 2}, detail.children
+    assert [each.state for each in detail.family.children[:2]] == ["SET_ASIDE"] * 2
+    assert [one.outcome for one in detail.attempts] == [""], "nobody preempted it"
+
+
+def test_more_trials_than_configurations_are_told() -> None:
+    asked = JobRequest(command=["true"], kind="tune", recipe="tune.sha(trials=27)",
+                       configurations=[{"a": "1"}])  # fmt: skip
+    assert tried_again(asked) == (
+        "the only configuration is tried again and again: the recipe starts 27 trials"
+    )
+    more = msgspec.structs.replace(asked, configurations=[], params={"a": ["1", "2"], "b": ["3"]})
+    assert tried_again(more).startswith("the 2 configurations are tried again and again")
+    enough = msgspec.structs.replace(asked, configurations=[{"a": "1"}] * 27)
+    assert tried_again(enough) == tried_again(JobRequest(command=["true"])) == ""
 
 
 def test_looking_ahead_asks_for_trials_that_are_not_there_yet(tmp_path: Path) -> None:

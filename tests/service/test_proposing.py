@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
@@ -14,15 +16,17 @@ from ganger.client.request import EarlierTrial
 from ganger.core.errors import BadInput
 from ganger.core.events import Evaluated, Unable
 from ganger.core.state.jobs import Phase
-from ganger.core.tuning.space import Parameter
+from ganger.core.tuning.space import Parameter, Point
 from ganger.core.units import NEVER
 from ganger.engines.testing.fake import Script
 from ganger.mechanisms.tuning.searching import named
+from ganger.mechanisms.tuning.searching.kde import Densities
 from ganger.service.durable.journal import Header
 from ganger.service.durable.recovery import check_history
+from ganger.service.reports.families import sentences
 from ganger.service.searches.births import AddTrials
-from ganger.service.searches.proposing import Learnt
-from service.desk import Desk, header
+from ganger.service.searches.proposing import AT_ONCE, Learnt
+from service.desk import Desk, box, header
 
 SPACE = {
     "x": Parameter(low=0.0, high=1.0),
@@ -155,11 +159,82 @@ def test_a_searcher_that_fails_ends_its_search_and_nothing_else(
     assert desk.submit() == [row + 1]
 
 
+def test_a_file_that_is_named_as_a_searcher_does_not_run(tmp_path: Path) -> None:
+    """The daemon would run it, as its own user."""
+    desk, mark, file = Desk(tmp_path, under(), endless), tmp_path / "it-ran", tmp_path / "mine.py"
+    file.write_text(f"open({str(mark)!r}, 'w')\nclass Mine: pass\n")
+    for name in (f"{file}:Mine", f"file:{file}:Mine", "os:getcwd", "client:Mine"):
+        with pytest.raises(BadInput, match="is not one of"):
+            search(desk, name)
+    assert not mark.exists()
+    assert desk.submit() == [0]
+
+
+def test_a_program_outside_proposes_and_another_daemon_waits_for_it(tmp_path: Path) -> None:
+    """Nothing runs that it did not propose, and what it did stands in the journal."""
+    desk = Desk(tmp_path, under(), endless)
+    row = search(desk, "client")
+    for _ in range(3):
+        advance(desk)
+    proposing = desk.daemon.proposing
+    assert (proposing.wanted(row), tried(desk)) == (2, [])
+    assert any("It waits for 2 configurations" in each for each in sentences(desk.daemon, row))
+    one, other, third = ({"x": str(x), "n": "5", "opt": "a"} for x in (0.25, 0.5, 0.75))
+    with pytest.raises(BadInput, match="3 are proposed, and 2 wanted"):
+        proposing.give(row, [one, other, third])
+    assert proposing.give(row, [one]) == 1
+    desk = desk.again()
+    desk.engine.post()  # as agents do that are found again
+    advance(desk)
+    proposing = desk.daemon.proposing
+    assert (proposing.wanted(row), tried(desk)) == (2, []), "one alone was not written yet"
+    proposing.give(row, [one, other])
+    for _ in range(6):
+        advance(desk)
+    assert tried(desk)[:2] == [one, other]
+    assert proposing.wanted(row) == 2, "both have ended, and two more may begin"
+    desk.order("cancel", row)
+    advance(desk)
+    proposing.give(row, [third])
+    advance(desk)
+    assert tried(desk) == [one, other], "a search that is over gets no more trials"
+    assert check_history(desk.journal) == desk.daemon.kernel.revision
+
+
+def test_however_many_search_two_searchers_work_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tenant with hundreds of searches that learn may not take all processors."""
+    lock, count, most = threading.Lock(), 0, 0
+
+    class Slow(Densities):
+        def ask(self) -> Point:
+            nonlocal count, most
+            with lock:
+                count += 1
+                most = max(most, count)
+            time.sleep(0.01)
+            with lock:
+                count -= 1
+            return super().ask()
+
+    monkeypatch.setitem(named._ENDLESS, "kde", Slow)
+    wide = msgspec.structs.replace(header("fifo", box(10)), inner="fifo")
+    desk = Desk(tmp_path, wide, endless)
+    rows = [search(desk, "kde") for _ in range(5)]
+    for _ in range(4):
+        advance(desk)
+    jobs = desk.daemon.kernel.jobs
+    assert {int(jobs.parent[row]) for row in range(jobs.n)} == {-1, *rows}
+    assert most == AT_ONCE
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"searcher": "clever"}, "is not one of random, kde, tpe, gp, cma-es"),
+        ({"searcher": "clever"}, "is not one of random, kde, tpe, gp, cma-es, client"),
         ({"searcher": "grid"}, "is not one of random"),
+        ({"searcher": "mine.py:Mine"}, "runs in the program that submits"),
         ({"recipe": ""}, "must know which values are good"),
         ({"space": {}}, "it has no parameter"),
         ({"space": {"job": Parameter()}}, "cannot name a parameter"),

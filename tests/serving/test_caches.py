@@ -176,7 +176,7 @@ def test_the_better_a_cache_guesses_the_less_it_loads(zipf: float, room: int) ->
     """Twenty models of one size, asked for by Zipf's law, seldom enough for one at a time: misses
     of the clairvoyant <= LFU <= LRU <= random."""
     models = [model(f"m{at}", table(1), bytes_=1, load=1) for at in range(20)]
-    rows = generated(constant(1.0), seed=3, most=3000, mix=Mix(models=20, zipf=zipf)).gather()
+    rows = generated(constant(1.0), seed=3, most=1500, mix=Mix(models=20, zipf=zipf)).gather()
     asked = [Asked(20.0 * at, which) for at, which in enumerate(rows.model.tolist())]
     misses = [
         len(play(make_router(cache), models, placed(1), asked, stores=[Store(0, room)]).loads)

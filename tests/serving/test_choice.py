@@ -14,6 +14,7 @@ from ganger.mechanisms.serving.choice import Exp4, Weights
 from ganger.mechanisms.serving.on_time import OnTime
 from ganger.recipes.registry import make_router
 from serving.rig import MS, Asked, OneByOne, Seen, affine, lanes, model, play, table
+from soaking import examples
 
 TRIO = [model("a", table(2)), model("b", table(2)), model("c", table(2))]
 FAMILY = [("abc", (0, 1, 2))]
@@ -287,6 +288,7 @@ def test_a_change_wants_to_be_worth_it() -> None:
         "model-switching",
     ],
 )
+@examples(10)
 @given(
     asked=st.lists(
         st.builds(

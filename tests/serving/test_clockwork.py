@@ -109,3 +109,11 @@ def test_of_models_that_are_as_urgent_clockwork_runs_the_first() -> None:
     models = [model(name, table(5)) for name in "ab"]
     seen = play(make_router("clockwork"), models, lanes(1), [Asked(0, 1, 30), Asked(0, 0, 30)])
     assert [each.model for each in seen.batches] == [0, 1]
+
+
+def test_of_idle_lanes_clockwork_asks_those_of_one_type_after_each_other() -> None:
+    """Lanes 0 and 2 take 5 ms, and lane 1 between them takes 20."""
+    both = Known("m", {("a", 1.0): table(5), ("b", 1.0): table(20)}, 0, 0, 1.0)
+    three = [Lane(number, kind, device=number) for number, kind in enumerate("aba")]
+    seen = play(make_router("clockwork"), [both], three, [Asked(0), Asked(0)])
+    assert [batch.lane for batch in seen.batches] == [0, 2]

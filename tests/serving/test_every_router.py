@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from ganger.core.serving.world import Known, Latencies, Store
 from ganger.recipes.registry import make_router, recipes
 from serving.rig import CODES, MS, Asked, OneByOne, Seen, lanes, model, placed, play, table
+from soaking import examples
 
 ROUTERS = [
     *recipes("requests"),
@@ -49,6 +50,7 @@ def shown(seen: Seen) -> Any:
 
 
 @pytest.mark.parametrize("recipe", ROUTERS)
+@examples(10)
 @given(asked=REQUESTS, count=st.integers(3, 5), seed=st.integers(0, 3))
 def test_it_breaks_no_rule_and_decides_a_range_as_its_rows(
     recipe: str, asked: list[Asked], count: int, seed: int
@@ -72,6 +74,7 @@ def test_it_breaks_no_rule_and_decides_a_range_as_its_rows(
 
 
 @pytest.mark.parametrize("recipe", [each for each in ROUTERS if not make_router(each).can.foresees])
+@examples(10)
 @given(asked=REQUESTS, cut=st.integers(0, 80).map(lambda at: at / 2))
 def test_what_comes_later_changes_no_batch_before(
     recipe: str, asked: list[Asked], cut: float
@@ -86,6 +89,7 @@ def test_what_comes_later_changes_no_batch_before(
 
 
 @pytest.mark.parametrize("recipe", [each for each in ROUTERS if make_router(each).can.loads])
+@examples(10)
 @given(asked=REQUESTS, room=st.integers(50, 130), count=st.integers(1, 3))
 def test_models_are_loaded_before_they_run_and_memory_is_never_exceeded(
     recipe: str, asked: list[Asked], room: int, count: int

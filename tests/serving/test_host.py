@@ -284,9 +284,9 @@ def test_lanes_that_are_left_are_taken_again() -> None:
 
 def traffic(seed: int, router: str = "serve.triton") -> Traffic:
     mix = Mix(models=2, names=("resnet50", "bert"), zipf=2, slo=SECOND // 10)
-    curve = spike(100, 2500, 120.0, 60.0) if seed else constant(200)
+    curve = spike(100, 2500, 60.0, 30.0) if seed else constant(200)
     return Traffic(
-        generated(curve, seed=seed, duration=400.0, mix=mix),
+        generated(curve, seed=seed, duration=200.0, mix=mix),
         read_models(EXAMPLES / "models.toml"),
         router,
     )

@@ -13,6 +13,7 @@ from ganger.recipes.registry import make_router, recipes
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
 from serving.rig import CODES, MS, Asked, Seen, affine, columns, lanes, model
+from soaking import examples
 
 MODELS = [model("a", affine(5, 1, 8)), model("b", affine(9, 2, 8))]
 
@@ -39,6 +40,7 @@ TURNS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 2), st.booleans())
 
 
 @pytest.mark.parametrize("recipe", [*recipes("requests"), "serve.least-loaded(size=4)"])
+@examples(10)
 @given(
     turns=TURNS,
     asked=st.lists(

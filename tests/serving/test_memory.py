@@ -16,6 +16,7 @@ from ganger.core.serving.world import Lane, World
 from serving import test_decided
 from serving.days import DAYS
 from serving.test_decided import VARIANTS, Noted, cases, decided, record
+from soaking import rarely
 
 
 class Box(Struct):
@@ -70,14 +71,16 @@ class Restoring(Noted):
         return super().next(world, idle)
 
 
+@pytest.mark.parametrize("variants", [False, rarely(True)])
 @pytest.mark.parametrize("day", DAYS)
 def test_every_router_goes_on_from_its_stored_memory_to_what_is_on_record(
-    day: str, monkeypatch: pytest.MonkeyPatch
+    day: str, variants: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`make soak` has those with other parameters than the defaults."""
     monkeypatch.setattr(test_decided, "Noted", Restoring)
     differ = [
         recipe for recipe, when in cases()
-        if when == day and (day != "minute" or recipe not in VARIANTS)
+        if when == day and (recipe in VARIANTS) == variants
         and decided(recipe, DAYS[day][0]()) != record()[recipe, day]
     ]  # fmt: skip
     assert differ == []

@@ -34,6 +34,7 @@ from serving.rig import (
     table,
 )
 from serving.test_every_router import MODELS, shown
+from soaking import examples
 
 TREE = pipeline("tree", [0, 1, 2], (0, 1, 1.5), (0, 2, 0.4))
 JOIN = pipeline("join", [2, 0, 1, 2], (0, 1, 2.0), (0, 2, 0.5), (1, 3, 1.0), (2, 3, 1.0))
@@ -65,6 +66,7 @@ def least(one: Asked) -> float:
 
 
 @pytest.mark.parametrize("recipe", ROUTERS)
+@examples(10)
 @given(asked=REQUESTS, count=st.integers(3, 4), seed=st.integers(0, 3))
 def test_every_router_ends_every_request_once_and_as_the_naive_plane(
     recipe: str, asked: list[Asked], count: int, seed: int

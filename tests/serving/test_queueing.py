@@ -16,7 +16,7 @@ from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
 from serving.rig import CODES, Asked, lanes, model, play, speaker, table
 
-REQUESTS, PARTS = 60_000, 30
+REQUESTS, PARTS = 30_000, 30
 
 
 class Waits:

@@ -12,6 +12,7 @@ from serving.reference import Naive
 from serving.rig import CODES, MS, Asked, lanes, placed, play
 from serving.test_awkward import MINIS
 from serving.test_every_router import MODELS, REQUESTS, ROUTERS
+from soaking import examples
 
 
 def some_lanes(count: int, streams: int) -> list[Lane]:
@@ -20,6 +21,7 @@ def some_lanes(count: int, streams: int) -> list[Lane]:
 
 
 @pytest.mark.parametrize("recipe", ROUTERS)
+@examples(10)
 @given(asked=REQUESTS, count=st.integers(3, 4), seed=st.integers(0, 3))
 def test_every_router_is_driven_as_by_the_naive_plane(
     recipe: str, asked: list[Asked], count: int, seed: int
@@ -44,6 +46,7 @@ def test_a_model_of_small_batches_is_not_waited_for_as_one_of_large_ones() -> No
 
 
 @pytest.mark.parametrize("recipe", [each for each in ROUTERS if make_router(each).can.loads])
+@examples(10)
 @given(asked=REQUESTS, room=st.integers(50, 130), count=st.integers(1, 3))
 def test_so_is_one_that_loads_models(
     recipe: str, asked: list[Asked], room: int, count: int

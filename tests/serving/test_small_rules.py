@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ganger.core.serving.world import World
+from ganger.core.serving.world import Known, Lane, World
 from ganger.lab.serving.yardsticks.future import Future
 from ganger.mechanisms.serving.asking import Asking
 from ganger.mechanisms.serving.batching import Single
@@ -10,7 +10,7 @@ from ganger.mechanisms.serving.choice import Exp4
 from ganger.mechanisms.serving.composed import Composed
 from ganger.mechanisms.serving.on_time import OnTime
 from ganger.recipes.registry import make_router
-from ganger.recipes.serving.clockwork_state import WINDOW, Memory, Waiting, unserved
+from ganger.recipes.serving.clockwork_state import Memory, Waiting, unserved
 from ganger.recipes.serving.foreseen_steps import cost_of
 from serving.rig import MS, Asked, affine, columns, lanes, model, play, speaker, table
 from serving.test_lanes_fail import played
@@ -86,7 +86,7 @@ def test_of_two_models_clockwork_looks_at_what_all_inputs_take() -> None:
 
 def test_a_model_of_which_nothing_is_left_to_serve_is_loaded_nowhere_else() -> None:
     """One lane serves 100 ms of work in 100 ms: of the second model as much more waits."""
-    waiting = [Waiting(rows=[0]), Waiting(rows=[1], demand=2.0 * WINDOW)]
+    waiting = [Waiting(rows=[0]), Waiting(rows=[1], demand=200_000.0)]
     memory = Memory(waiting, pool_of=[0], spans=[{}], lanes_of=[[0]], pools_of=[[0], [0]],
                     holds=[0b11], free=[0], latest=0, places=[None, None], alike=[None, None],
                     loads=True, mixed=False, unlike=False, some=0b11)  # fmt: skip
@@ -102,6 +102,19 @@ def test_what_a_request_costs_is_what_one_of_sixteen_like_it_does() -> None:
     world.requests.add(asked)
     world.future = Future.of(iter([asked]))
     assert cost_of(world, 0) == round((330 + 3 * 26) / 16 * MS)
+
+
+def test_what_a_request_costs_is_what_the_quickest_lane_takes() -> None:
+    quick = speaker("m", prefill=(10, 1, 0), decode=((1e9, 10, 1, 0),)).tokens["gpu"]
+    slow = speaker("m", prefill=(30, 2, 0), decode=((1e9, 20, 2, 0),)).tokens["gpu"]
+    asked, costs = columns([Asked(0, prompt=20, output=4)]), list[int]()
+    for types in ({"a": quick}, {"a": slow}, {"a": slow, "b": quick}):
+        known = Known("m", dict.fromkeys([(kind, 1.0) for kind in types], table(5)), tokens=types)
+        world = World([known], [Lane(at, kind, device=at) for at, kind in enumerate(types)])
+        world.requests.add(asked)
+        world.future = Future.of(iter([asked]))
+        costs.append(cost_of(world, 0))
+    assert costs[0] == costs[2] < costs[1]
 
 
 def test_of_many_queues_that_wait_for_more_each_is_ready_once_it_has_enough() -> None:

@@ -19,6 +19,7 @@ from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
 from serving.reference import Naive
 from serving.rig import MS, Asked, OneByOne, Seen, columns, lanes, play, speaker
+from soaking import examples
 
 ROUTERS = [
     *(each for each in recipes("requests") if make_router(each).can.streams == 1),
@@ -61,6 +62,7 @@ def shown(seen: Seen) -> object:
 
 @pytest.mark.parametrize("room", [-1, ROOM])
 @pytest.mark.parametrize("recipe", ROUTERS)
+@examples(10)
 @given(asked=REQUESTS, count=st.integers(2, 3))
 def test_it_keeps_the_rules_and_is_driven_as_by_the_naive_plane(
     recipe: str, room: int, asked: list[Asked], count: int
@@ -95,6 +97,7 @@ class StepByStep(OneByOne):
 
 @pytest.mark.parametrize("room", [-1, ROOM])
 @pytest.mark.parametrize("recipe", STEPWISE)
+@examples(10)
 @given(asked=REQUESTS, count=st.integers(1, 3))
 def test_a_run_of_steps_is_what_its_steps_are(
     recipe: str, room: int, asked: list[Asked], count: int
@@ -106,6 +109,7 @@ def test_a_run_of_steps_is_what_its_steps_are(
 
 
 @pytest.mark.parametrize("recipe", ROUTERS)
+@examples(10)
 @given(asked=REQUESTS, cut=st.integers(1, 120).map(lambda at: at / 4))
 def test_what_comes_later_changes_no_step_before(
     recipe: str, asked: list[Asked], cut: float

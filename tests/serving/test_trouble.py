@@ -25,6 +25,7 @@ from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
 from ganger.sim.requests.trouble import DOWN, Change, drive
 from serving.rig import CODES, MS, Asked, Seen, affine, columns, lanes, model, placed, speaker
+from soaking import examples
 
 PLAIN = [model("a", affine(5, 1, 8)), model("b", affine(9, 2, 8))]
 LOADED = [model("a", affine(5, 1, 8), bytes_=40, load=20), model("b", affine(9, 2, 8), bytes_=40)]
@@ -53,8 +54,11 @@ def failing(device: int, down: float, up: float) -> list[Change]:
     return [Change(round(down * MS), device, False), Change(round(up * MS), device, True)]
 
 
-def test_devices_that_fail_before_anything_ends_end_the_run() -> None:
+def test_devices_that_fail_before_anything_ends_end_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """What was drawn had no end, and so had the run."""
+    monkeypatch.setattr(trouble, "_FAILURES_MAX", 1000)
     changes = Trouble("mtbf=10us,mttr=10us").changes(read_fleet("T4:1"), 0)
     with pytest.raises(BadInput, match="no request ended in between"):
         played("serve.triton", changes, [Asked(0), Asked(0.5)], 1)
@@ -157,6 +161,7 @@ CHANGES = st.lists(
 
 
 @pytest.mark.parametrize("recipe", recipes("requests"))
+@examples(10)
 @given(
     changes=CHANGES,
     asked=st.lists(

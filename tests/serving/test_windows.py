@@ -28,6 +28,7 @@ from ganger.workloads.models.reading import read_models
 from ganger.workloads.requests.columns import Chunk, Requests
 from ganger.workloads.requests.processes import Curve, constant, step
 from ganger.workloads.requests.synthetic import Mix, generated
+from soaking import rarely
 
 TEXT = """format = "ganger.models/1"
 devices = [{ name = "T4" }]
@@ -42,6 +43,9 @@ p99 = [0.005, 0.008, 0.012, 0.018, 0.033]
 name = "two"
 latency = [{ device = "T4", base = 0.006, each = 0.002, largest = 16 }]
 """
+
+
+SHORTLY = ("--quiet", "--no-yardsticks")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +74,7 @@ def runs(
 
 @pytest.mark.parametrize(
     ("recipe", "rate", "cv", "slo"),
-    [("serve.triton", 800, 2.0, 0.025), ("clipper", 1100, 1.0, 0.02)],
+    [("serve.triton", 800, 2.0, 0.025), rarely(("clipper", 1100, 1.0, 0.02))],
 )
 def test_what_is_read_is_what_a_run_gives(
     models: Models, recipe: str, rate: float, cv: float, slo: float
@@ -273,7 +277,7 @@ def files(folder: Path) -> list[str]:
     made = ["synth", "poisson", "--rate", "200", "--requests", "40000", "--slo", "40ms"]
     path = str(folder / "r.csv")
     CliRunner().invoke(requests, [*made, "--models", "one", "-o", path], catch_exceptions=False)
-    return [path, "--models", str(folder / "m.toml"), "--fleet", "T4:3", "--quiet"]
+    return [path, "--models", str(folder / "m.toml"), "--fleet", "T4:3", *SHORTLY]
 
 
 def test_the_output_says_how_many_windows_were_read(tmp_path: Path) -> None:
@@ -292,7 +296,7 @@ def test_the_output_says_how_many_windows_were_read(tmp_path: Path) -> None:
         'format = "ganger.scenario/1"\nmodels = "m.toml"\nrouters = ["serve.triton"]\n'
         'fleets = ["T4:3"]\nwindows = "10s"\n[[services]]\nname = "a"\nrequests = "r.csv"\n'
     )
-    scenario = CliRunner().invoke(simulate, [str(tmp_path / "s.toml"), "--json", "--quiet"])
+    scenario = CliRunner().invoke(simulate, [str(tmp_path / "s.toml"), "--json", *SHORTLY])
     assert json.loads(scenario.stdout)["runs"][0]["windows"] == found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from ganger.workloads.models.reading import read_models
 from ganger.workloads.requests.columns import Requests
 from ganger.workloads.requests.processes import constant
 from ganger.workloads.requests.synthetic import Mix, generated
-from serving.test_windows import TEXT
+from serving.test_windows import SHORTLY, TEXT
 
 SLO = SECOND // 10
 
@@ -47,6 +48,20 @@ def run(
     found = serve(made, models, read_fleet("T4:4"), recipe, setup)
     assert found.windows is not None
     return found, found.windows
+
+
+@pytest.fixture(scope="module")
+def once(models: Models, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a run of two windows has left its table."""
+    folder = tmp_path_factory.mktemp("once")
+    run(models, folder, log(windows=2))
+    return folder
+
+
+@pytest.fixture
+def kept(once: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(once, tmp_path / "kept")
 
 
 def test_the_next_run_reads_what_the_first_has_measured(models: Models, tmp_path: Path) -> None:
@@ -105,12 +120,11 @@ def test_names_count_and_not_the_order_in_which_a_log_has_them(
     ],
 )
 def test_what_holds_for_other_runs_is_not_read(
-    models: Models, tmp_path: Path, recipe: str, more: dict[str, Any]
+    models: Models, kept: Path, recipe: str, more: dict[str, Any]
 ) -> None:
-    run(models, tmp_path, log(windows=2))
-    _, windows = run(models, tmp_path, log(windows=2), recipe, **more)
+    _, windows = run(models, kept, log(windows=2), recipe, **more)
     assert windows["run"]["measured"] > 0
-    assert len([*tmp_path.iterdir()]) == 2
+    assert len([*kept.iterdir()]) == 2
 
 
 def test_the_table_of_another_log_is_refused_unless_it_may_be_alike(
@@ -130,13 +144,12 @@ def test_the_table_of_another_log_is_refused_unless_it_may_be_alike(
     assert alike["table"][0]["requests_known"] > 0
 
 
-def test_nor_is_what_holds_for_other_models(models: Models, tmp_path: Path) -> None:
-    run(models, tmp_path, log(windows=2))
+def test_nor_is_what_holds_for_other_models(models: Models, kept: Path) -> None:
     one = models.models["one"]
     (latency,) = one.latency
     slower = replace(one, latency=(replace(latency, mean=latency.mean * 1.001),))
     changed = replace(models, models={**models.models, "one": slower})
-    assert run(changed, tmp_path, log(windows=2))[1]["run"]["measured"] > 0
+    assert run(changed, kept, log(windows=2))[1]["run"]["measured"] > 0
 
 
 def test_an_entry_that_has_not_converged_is_measured_on(models: Models, tmp_path: Path) -> None:
@@ -175,13 +188,12 @@ def damaged(data: bytes, how: str) -> bytes:
 @pytest.mark.parametrize(
     "how", ["text", "short", "lanes", "models", "bins", "version", "format"]
 )  # fmt: skip
-def test_a_damaged_table_is_one_error(models: Models, tmp_path: Path, how: str) -> None:
-    run(models, tmp_path, log(windows=3))
-    (path,) = tmp_path.iterdir()
+def test_a_damaged_table_is_one_error(models: Models, kept: Path, how: str) -> None:
+    (path,) = kept.iterdir()
     path.write_bytes(damaged(path.read_bytes(), how))
     broken = path.read_bytes()
     with pytest.raises(BadInput) as refused:
-        run(models, tmp_path, log(windows=3))
+        run(models, kept, log(windows=2))
     assert str(path) in str(refused.value)
     assert "delete it" in refused.value.mend
     assert path.read_bytes() == broken
@@ -191,7 +203,7 @@ def called(folder: Path, *words: str) -> Result:
     (folder / "m.toml").write_text(TEXT)
     rows = "".join(f"{at / 800:.5f},one\n" for at in range(24_500))
     (folder / "r.csv").write_text("arrival,model\n" + rows)
-    given = ["simulate", str(folder / "r.csv"), "--models", str(folder / "m.toml"), "--quiet"]
+    given = ["simulate", str(folder / "r.csv"), "--models", str(folder / "m.toml"), *SHORTLY]
     return CliRunner().invoke(requests, [*given, "--fleet", "T4:4,T4:5", *words])
 
 

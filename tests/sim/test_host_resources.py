@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,7 +35,7 @@ MODELS = Profiles(
 )
 
 
-def host(bandwidth: float = 120.0, **more: int) -> ClusterSpec:
+def host(bandwidth: float = 120.0, **more: Any) -> ClusterSpec:
     """A node of two GPUs and 16 cores, whose memory moves so many GB/s."""
     node = NodeSpec(gpus=2, gpu_type="V100", cpus=16_000, bandwidth=bandwidth, **more)
     return ClusterSpec((node,))
@@ -163,7 +164,7 @@ def test_a_run_that_is_taken_over_in_the_middle_goes_on_at_the_same_speeds() -> 
     physics = Physics(kernel.nodes, MODELS)
     engine = Simulator(trace.declared, trace.duration, physics)
     engine.adopt(kernel.jobs, kernel.placements(), [], kernel.now, knobs={1: knobs})
-    ends = {}
+    ends = dict[int, float]()
     while (batch := engine.poll(NEVER)) is not None:
         ends |= {each.job: batch.at / SECOND for each in batch.events if type(each) is Finished}
     whole = play(Turning(**knobs), works, host(), profiles=MODELS)

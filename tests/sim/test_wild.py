@@ -17,6 +17,7 @@ from ganger.core.view import View
 from ganger.lab.simulation import Setup
 from ganger.sim.physics import Costs
 from ganger.sim.rows import Outage
+from soaking import first
 from worlds import Played, cluster, job, play
 
 MOST = 30
@@ -103,7 +104,7 @@ def run(seed: int) -> Played:
     return play(Wild(seed), works, cluster(2, 4), setup)
 
 
-@pytest.mark.parametrize("seeds", [range(8), range(8, 16), range(16, 24), range(24, 32)])
+@pytest.mark.parametrize("seeds", first(2, [range(at, at + 8) for at in range(0, 64, 8)]))
 def test_whatever_a_policy_does_to_trials_the_books_agree_and_all_of_them_come(
     seeds: range,
 ) -> None:

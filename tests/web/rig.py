@@ -20,7 +20,7 @@ import msgspec
 from ganger.client.connection import Client, NoDaemon
 from ganger.web.links import Settings, Told, asked_at
 
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 FORM = "application/x-www-form-urlencoded"
 
 

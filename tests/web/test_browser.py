@@ -76,7 +76,7 @@ class Visitor:
     def tab(self) -> Page:
         """Another tab."""
         page = self.context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(60_000)
         page.on("console", lambda said: self._hear(said.type, said.text))
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         return page
@@ -154,8 +154,20 @@ def test_orders_are_carried_out_shown_and_taken_back(
         for number in (8, 9):
             page.get_by_label(f"Job {number}", exact=True).check()
         assert page.locator("#chosen").inner_text() == "2 chosen:"
+        told = daemon.client.call("POST", "/v1/jobs/8,9/whatif", body={"verb": "hold"})
         page.get_by_role("button", name="Hold").click()
+        page.locator(".ahead h2", has_text="Hold 2 jobs?").wait_for()
+        said = page.locator(".ahead p").inner_text()
+        assert (told["earlier"], told["later"]) == (0, 0)  # they are the last of the queue
+        assert said.startswith("No other job starts earlier or later")
+        assert job(9)["reason"] != "JobHeldUser"
+        page.get_by_role("button", name="Leave it").click()
+        assert page.locator(".ahead").count() == 0
+        page.get_by_role("button", name="Hold").click()
+        page.get_by_role("button", name="Hold 2 jobs").click()
         page.get_by_text("Held 2 jobs.").wait_for()
+        page.locator(".ahead").wait_for(state="detached")
+        page.get_by_label("see first what it does to others").uncheck()
         assert [job(number)["reason"] for number in (8, 9)] == ["JobHeldUser"] * 2
         until(page, "document.body.innerText.split('held until somebody releases').length === 3")
         page.get_by_role("button", name="Undo").click()
@@ -176,6 +188,28 @@ def test_orders_are_carried_out_shown_and_taken_back(
         page.get_by_role("button", name="Set").click()
         page.locator(".toast.failed, :invalid").first.wait_for()
         assert job(9)["priority"] == 0
+
+
+def test_an_order_says_first_which_jobs_it_moves_and_starts_are_expected(
+    browser: Browser, pages: Pages, daemon: Standin
+) -> None:
+    told = daemon.client.call("POST", "/v1/jobs/4/whatif", body={"verb": "cancel"})
+    assert told["earlier"] > 0
+    with visiting(browser, pages) as visitor:
+        page = visitor.go("/queue")
+        page.get_by_label("Job 4", exact=True).check()
+        page.get_by_role("button", name="Cancel").click()
+        page.locator(".ahead h2", has_text="Cancel job 4?").wait_for()
+        assert f"{told['earlier']} jobs would start earlier" in page.locator(".ahead").inner_text()
+        rows = page.locator(".ahead tbody tr")
+        assert rows.count() == len(told["moved"]) + len(told["own"])
+        assert "earlier" in rows.last.inner_text()
+        page.get_by_role("button", name="Leave it").click()
+        page.get_by_text("worked out").wait_for()  # in the background, as the page is open
+        listed = daemon.client.call("GET", "/v1/jobs", query={"state": "pending", "expect": 1})
+        known = [job for job in listed["jobs"] if job["expected_start"]]
+        assert page.locator("#rows .start").count() == len(known)
+    assert daemon.client.call("GET", "/v1/jobs/4")[0]["state"] == "PENDING"
 
 
 def test_nodes_are_drained_and_found(browser: Browser, pages: Pages, daemon: Standin) -> None:
@@ -279,7 +313,8 @@ def test_a_page_of_another_site_leads_to_the_page_and_cannot_frame_it(
 def test_a_phone_shows_pages_without_scrolling_sideways(browser: Browser, pages: Pages) -> None:
     size = {"width": 390, "height": 844}
     with visiting(browser, pages, viewport=size, color_scheme="dark") as visitor:
-        for path in ("/", "/queue", "/jobs/1", "/nodes", "/tenants", "/sessions"):
+        for path in ("/", "/queue", "/jobs/1", "/nodes", "/tenants", "/services", "/experiments",
+                     "/recipes", "/whatif", "/sessions"):  # fmt: skip
             page = visitor.go(path)
             page.wait_for_timeout(100)
             wide = page.evaluate("document.documentElement.scrollWidth")
@@ -324,9 +359,36 @@ def test_a_job_from_its_begin_to_its_end_over_a_killed_daemon(
         page.get_by_text("The daemon does not answer").wait_for()
         machine.up()
         page.locator("#lost").wait_for(state="hidden")
-        page.on("dialog", lambda asked: asked.accept())
         page.get_by_role("button", name="Cancel").click()
+        page.get_by_role("button", name=f"Cancel job {job}").click()
         page.locator(".state.cancelled").wait_for()
         assert machine.client.call("GET", f"/v1/jobs/{job}")[0]["state"] == "CANCELLED"
         assert page.locator(".life rect").count() >= 1
         visitor.complaints[:] = [line for line in visitor.complaints if "503" not in line]
+
+
+def test_a_job_has_the_orders_of_its_state_and_a_node_its_size(
+    browser: Browser, machine: Machine
+) -> None:
+    """A node of two GPUs is drawn with two; what a held job can be told is to be released."""
+    body = {"command": ["sleep", "300"], "gpus": 2}
+    first = machine.client.call("POST", "/v1/jobs", body=body)["job"]
+    second = machine.client.call("POST", "/v1/jobs", body=body)["job"]
+    with served(machine.root) as pages, visiting(browser, pages) as visitor:
+        page = visitor.go(f"/jobs/{first}")
+        page.locator(".state.running").wait_for()
+        until(page, "document.querySelectorAll('#now .map rect').length === 2")
+
+        def shown() -> list[str]:
+            return [one.inner_text() for one in page.locator("#orders button:visible").all()]
+
+        assert shown() == ["Suspend", "Requeue", "Cancel", "Set"]
+        page = visitor.go(f"/jobs/{second}")
+        assert shown() == ["Hold", "Cancel", "Set"]
+        page.get_by_label("see first what it does to others").uncheck()
+        page.get_by_role("button", name="Hold").click()
+        page.get_by_role("button", name="Release").wait_for()
+        assert shown() == ["Release", "Cancel", "Set"]
+        assert visitor.go("/jobs/999").get_by_text("The queue has all jobs").count() == 1
+        visitor.complaints[:] = [line for line in visitor.complaints if "404" not in line]
+    machine.client.call("POST", f"/v1/jobs/{first},{second}/cancel")

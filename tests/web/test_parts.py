@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from ganger.client.answers import AttemptAnswer, JobDetail, OutputPiece
+from ganger.client.answers import (
+    AttemptAnswer,
+    ChildAnswer,
+    JobDetail,
+    OutputPiece,
+    ServiceAnswer,
+    Status,
+    WindowAnswer,
+)
 from ganger.client.gpu_map import HeldAnswer, HolderAnswer, MapAnswer, NodeMap
 from ganger.core.errors import BadInput
-from ganger.web import logs, words
+from ganger.recipes.registry import find
+from ganger.web import backend
+from ganger.web.background import gallery
+from ganger.web.background.cards import Card
 from ganger.web.links import Settings
-from ganger.web.live import Sample
-from ganger.web.map import COLOURS, draw
+from ganger.web.live import LOOK_SECONDS, Live, Sample
 from ganger.web.pages.cluster import thinned
+from ganger.web.pages.families import latest, load, ranked
+from ganger.web.pages.job import orders_for
+from ganger.web.pages.recipes import is_meant
 from ganger.web.serve import address_of
-from ganger.web.timeline import WIDTH, spans
+from ganger.web.shown import charts, logs, words
+from ganger.web.shown.map import COLOURS, draw
+from ganger.web.shown.timeline import WIDTH, spans
 
 
 def cluster(*nodes: NodeMap, tenants: int = 2) -> MapAnswer:
@@ -185,6 +203,160 @@ def test_times_and_lengths() -> None:
     assert words.lasting(7265.0) == "2h 01m"
     assert words.counted(1, "GPU") == "1 GPU"
     assert words.counted(1200, "GPU") == "1,200 GPUs"
+
+
+@pytest.mark.parametrize(("state", "reason", "orders"), [
+    ("PENDING", "Priority", ["hold", "cancel", "priority"]),
+    ("PENDING", "JobHeldUser", ["release", "cancel", "priority"]),
+    ("RUNNING", "", ["suspend", "requeue", "cancel", "priority"]),
+    ("SUSPENDED", "", ["resume", "requeue", "cancel", "priority"]),
+    ("FAILED", "", []),
+])  # fmt: skip
+def test_a_job_can_be_given_the_orders_that_its_state_allows(
+    state: str, reason: str, orders: list[str]
+) -> None:
+    assert (
+        orders_for(msgspec.convert({**JOB, "state": state, "reason": reason}, JobDetail)) == orders
+    )
+
+
+class Daemon:
+    """A backend whose daemon makes steps when it is told to, and counts questions."""
+
+    def __init__(self) -> None:
+        self.asked, self.revision, self.told = 0, 0, asyncio.Event()
+
+    async def steps(self) -> AsyncIterator[None]:
+        """Its stream."""
+        while True:
+            yield
+            await self.told.wait()
+            self.told.clear()
+
+    async def get(self, path: str, kind: Any, **query: Any) -> Status:
+        """How it does."""
+        self.asked += 1
+        return msgspec.convert({**STATUS, "revision": self.revision}, Status)
+
+
+STATUS: dict[str, Any] = {
+    "version": "", "mode": "", "home": "", "pid": 1, "listen": "", "recipe": "", "knows": "",
+    "since": 0.0, "now": 0.0, "revision": 0, "decisions": 0, "last_decision_seconds": 0.0,
+    "slowest_decision_seconds": 0.0, "jobs": {}, "nodes": 1, "gpus": 8, "gpus_free": 8,
+    "trouble": [],
+}  # fmt: skip
+
+
+def test_a_daemon_that_does_nothing_is_not_asked_again_and_again() -> None:
+    """One that makes a step is asked at once."""
+
+    async def story() -> tuple[int, int]:
+        daemon: Any = Daemon()
+        live = Live(daemon)
+        browser = live.stream()
+        await anext(browser)
+        following = asyncio.create_task(live.run())
+        await asyncio.sleep(LOOK_SECONDS * 2.5)
+        rests = daemon.asked
+        daemon.revision = 1
+        daemon.told.set()
+        message = await asyncio.wait_for(anext(browser), 5.0)
+        following.cancel()
+        assert f'"tick":{live.tick}' in message.decode()
+        return rests, daemon.asked
+
+    rests, after = asyncio.run(story())
+    assert rests <= 2
+    assert after == rests + 1
+
+
+class Texts:
+    """A client of a daemon whose texts never end."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        self.call = lambda *asked, **more: "answered"
+        self.close = lambda: None
+
+    def stream(self, path: str, query: dict[str, Any]) -> Iterator[bytes]:
+        """One without end."""
+        while True:
+            yield b"line\n"
+
+
+def test_downloads_that_are_paused_hold_up_no_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser may pause one for hours."""
+    monkeypatch.setattr(backend, "Client", Texts)
+
+    async def story() -> str:
+        daemon = backend.Backend(Path("/nowhere"))
+        paused = [daemon.text("/v1/jobs/1/logs") for _ in range(backend.TEXTS_MAX)]
+        for one in paused:
+            daemon.refuse_text()
+            await anext(one)
+        with pytest.raises(BadInput, match="already"):
+            daemon.refuse_text()
+        answer: str = await asyncio.wait_for(daemon.get("/v1/explain", Any, slow=True), 5.0)
+        for one in paused:
+            await one.aclose()  # type: ignore[attr-defined]
+        daemon.refuse_text()
+        return answer
+
+    assert asyncio.run(story()) == "answered"
+
+
+def test_trials_stand_with_the_best_first() -> None:
+    def trial(job: int, value: float | None) -> ChildAnswer:
+        return ChildAnswer(job=job, name="", state="", gpus=1, params={}, step=1.0, value=value)
+
+    every = [trial(1, 0.5), trial(2, None), trial(3, 0.2), trial(4, 0.9), trial(5, None)]
+    assert [one.job for one in ranked(every, more_is_better=False)] == [3, 1, 4, 5, 2]
+    assert [one.job for one in ranked(every, more_is_better=True)] == [4, 1, 3, 5, 2]
+
+
+def test_a_service_shows_its_last_window() -> None:
+    def window(begin: float, **figures: float) -> WindowAnswer:
+        return WindowAnswer(since=begin, until=begin + 10.0, figures=figures)
+
+    windows = [window(0, arrivals=10.0), window(10, arrivals=50.0, late=4.0, dropped=1.0, p99=0.3)]
+    chat = ServiceAnswer(job=1, label="1", name="chat", user="u", tenant="u", state="RUNNING",
+                         gpus=1, replicas={}, windows=windows)  # fmt: skip
+    assert latest(chat) == {"p99": 0.3, "rate": 5.0, "missed": 0.1}
+    assert 'points="58.0,163.3 546.0,40.7"' in load(chat)  # 1 and 5 a second, from 0 to 6
+    assert latest(msgspec.structs.replace(chat, windows=[])) == {}
+
+
+def test_a_chart_has_round_ticks_and_leaves_out_what_is_not_finite() -> None:
+    drawn = charts.lines([charts.Line("<a>", [(0, 13.0), (1, math.nan), (2, 42.0)])], "t")
+    assert re.findall(r'text-anchor="end">([^<]+)<', drawn)[:4] == ["10", "20", "30", "40"]
+    assert len(re.findall(r"points=\"([^\"]+)", drawn)[0].split()) == 2
+    assert "<a>" not in drawn
+    assert charts.lines([charts.Line("a", [(0, math.inf)])], "t") == ""
+    wide = [charts.Bar("short", 1.0), charts.Bar("long", 4.0, 3.0, 5.0, first=True)]
+    assert re.findall(r'width="([0-9.]+)" height="18"', charts.bars(wide, "t")) == ["71.2", "284.8"]
+
+
+CARD = Card("fifo", "jobs", "First come.", "", "The lecture", 0, ["jct"], [], "", [], False, False,
+            ["ordering/queue (QueuePolicy)"], {}, "")  # fmt: skip
+
+
+@pytest.mark.parametrize(("asked", "meant"), [
+    ({}, True), ({"find": "QUEUEpolicy lecture"}, True), ({"find": "queue nothing"}, False),
+    ({"over": "services"}, False), ({"improves": "fairness"}, False), ({"knows": "nothing"}, True),
+    ({"elastic": "yes"}, False),
+])  # fmt: skip
+def test_recipes_are_found_by_what_their_cards_say(asked: dict[str, str], meant: bool) -> None:
+    none = dict.fromkeys(("find", "over", "improves", "knows", "elastic", "types"), "")
+    assert is_meant(CARD, {**none, **asked}) == meant
+    knowing = msgspec.structs.replace(CARD, knows=["durations"])
+    assert not is_meant(knowing, {**none, "knows": "throughputs"})
+
+
+def test_every_recipe_has_a_card_and_those_over_jobs_a_drawing() -> None:
+    every = gallery.card(find("tiresias"))
+    assert (every.over, every.knows, every.year) == ("jobs", [], 2019)
+    assert "ordering/queue (QueuePolicy)" in every.made
+    assert gallery.drawing("fifo").startswith("<svg")
+    assert gallery.drawing("tune.asha") == ""
 
 
 def test_the_load_is_thinned_by_means() -> None:

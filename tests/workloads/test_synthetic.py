@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
 from ganger.core.units import DAY, HOUR, SECOND, WHOLE
+from ganger.workloads.measured.sites import PROFILES
 from ganger.workloads.measured.throughputs import steps_per_second
-from ganger.workloads.site_profiles import PROFILES
 from ganger.workloads.statistics import describe
 from ganger.workloads.synthetic import GAVEL_SIZES, KINDS, demo, synthesize
 from ganger.workloads.trace import Trace

@@ -132,6 +132,7 @@ _STUDY: Final = {
         serve="Serve ONNX models over HTTP, batched by a recipe.",
         load="Send requests to a server at their times, and measure.",
     ),
+    **_of("live.web", lab="Watch recipes side by side as moving Gantt charts in a browser."),
     **_of("lab.lesson", lesson="Show the worked examples of a scheduling lecture as Gantt charts."),
     **_of("completion", completion="Print a shell completion script."),
 }

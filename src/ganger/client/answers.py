@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
+from ganger.core.tuning.space import Parameter
+
 
 class JobAnswer(msgspec.Struct, kw_only=True):
     """A job in a list. `job` is its number, `label` what people call it by (`12`, or `12_3` for a
     task); `state` and `code` are Slurm's; `reason` says why it waits or how it ended. It
     uses the part `share` of each of its `gpus`. `parent`: the search or service whose trial or
-    replica it is; `children`: of a search or a service, how many of them are in which state."""
+    replica it is; `children`: of a search or a service, how many of them are in which state;
+    `ended_by`: the limit that ended a search, such as `the deadline`."""
 
     job: int
     label: str
@@ -33,6 +36,7 @@ class JobAnswer(msgspec.Struct, kw_only=True):
     preemptions: int
     parent: int | None = None
     children: dict[str, int] = {}
+    ended_by: str = ""
     exit_code: int | None = None
     expected_start: float | None = None
     expected_start_low: float | None = None
@@ -53,7 +57,9 @@ class AttemptAnswer(msgspec.Struct, kw_only=True):
 class ChildAnswer(msgspec.Struct, kw_only=True):
     """A trial or a replica: the `params` of its configuration, what it reported last (`value`, null
     if it broke down), and after which `step`; `checkpoint_dir` where the user named a folder, and
-    of a trial that began as a copy, the trial that it `copied`."""
+    of a trial that began as a copy, the trial that it `copied`; of a search with several metrics or
+    constraints, the other `metrics` that it reported last, and whether they keep all
+    constraints."""
 
     job: int
     name: str
@@ -64,6 +70,8 @@ class ChildAnswer(msgspec.Struct, kw_only=True):
     value: float | None
     checkpoint_dir: str = ""
     copied: int | None = None
+    metrics: dict[str, float] = {}
+    feasible: bool = True
 
 
 class ReportAnswer(msgspec.Struct, kw_only=True):
@@ -78,22 +86,65 @@ class ReportAnswer(msgspec.Struct, kw_only=True):
     metrics: dict[str, float]
 
 
+class ProposalsAnswer(msgspec.Struct, kw_only=True):
+    """What a search waits for whose configurations the program proposes that submitted it: how many
+    are `wanted` now; its `space`, its `seed`, and whether it is `over`."""
+
+    wanted: int
+    space: dict[str, Parameter] = {}
+    seed: int = 0
+    over: bool = False
+
+
 class FamilyAnswer(msgspec.Struct, kw_only=True):
     """The children of a search or a service, at most the last 1000; of a search, the number of the
     one that reported the `best` value last, the name of what is reported, whether `more_is_better`,
-    and which limit ended it, such as `the deadline`."""
+    the `recipe` over its trials, and which limit ended it, such as `the deadline`. `metrics`:
+    others that count, each with `min` or `max`; `constraints`: what a trial must keep to be the
+    best; `pareto`: the numbers of those that keep them, and that no other beats in all metrics."""
 
     children: list[ChildAnswer]
     best: int | None
     metric: str
     ended_by: str = ""
     more_is_better: bool = False
+    recipe: str = ""
+    metrics: dict[str, str] = {}
+    constraints: list[str] = []
+    pareto: list[int] = []
+
+
+class WindowAnswer(msgspec.Struct, kw_only=True):
+    """How a service did from `since` until `until` (Unix seconds): arrivals, answered, late, p99 in
+    seconds and their like, of which only those are there that were measured."""
+
+    since: float
+    until: float
+    figures: dict[str, float]
+
+
+class ServiceAnswer(msgspec.Struct, kw_only=True):
+    """A service that is not over: the GPUs that it holds with its replicas, how many of these are
+    in which state, and its last windows, the oldest first."""
+
+    job: int
+    label: str
+    name: str
+    user: str
+    tenant: str
+    state: str
+    gpus: int
+    replicas: dict[str, int]
+    windows: list[WindowAnswer]
 
 
 class JobDetail(JobAnswer, kw_only=True):
     """All about one job. `progress` is what it last reported of itself. Of one that shares GPUs as
     its agent last saw it: `rate`, the part of the time for which it may compute, and `speed`, its
-    speed as a part of its speed alone as its steps measured both; null where that is not known."""
+    speed as a part of its speed alone as its steps measured both; `gpu_busy`: for which part of the
+    time the busiest GPU of each machine computed, on average over machines, and `cores` in use;
+    null where that is not known. `gpu_hours` it has held, whatever it did with them, and what that
+    `cost` in the unit of the prices; null for what its search holds for it, or has no price."""
 
     command: list[str]
     script: bool
@@ -120,6 +171,10 @@ class JobDetail(JobAnswer, kw_only=True):
     family: FamilyAnswer | None = None
     rate: float | None = None
     speed: float | None = None
+    gpu_busy: float | None = None
+    cores: float | None = None
+    gpu_hours: float | None = None
+    cost: float | None = None
 
 
 class JobPage(msgspec.Struct, kw_only=True):
@@ -450,6 +505,47 @@ class Explanation(msgspec.Struct, kw_only=True):
     expected_start_high: float | None = None
     at: float | None = None
     company: list[CompanyAnswer] = []
+
+
+class MovedAnswer(msgspec.Struct, kw_only=True):
+    """A job whose start an order would move: when it would start without and with the order, Unix
+    seconds; null: not within the look."""
+
+    job: int
+    label: str
+    name: str
+    user: str
+    gpus: int
+    before: float | None
+    after: float | None
+
+
+class EffectAnswer(msgspec.Struct, kw_only=True):
+    """What an order about `jobs` would do to the others that wait: how many start earlier, later
+    and as without it. Of those that move the 20 that wait longest for it are named, and the 20 that
+    gain most. `own`: the jobs of the order that start with it or without it. The look went as far
+    as `until` (Unix seconds; null: to the end of the queue). Run times are as believed, and nobody
+    else arrives."""
+
+    jobs: list[int]
+    earlier: int
+    later: int
+    same: int
+    until: float | None
+    moved: list[MovedAnswer]
+    own: list[MovedAnswer]
+
+
+class PastAnswer(msgspec.Struct, kw_only=True):
+    """What other recipes could be tried on elsewhere: the `cluster` as plain data, the recipe in
+    force and what it knows, and one or more `traces` in JSON Lines (docs/trace-format.md) of so
+    many `jobs`."""
+
+    recipe: str
+    knows: str
+    jobs: int
+    cluster: msgspec.Raw
+    traces: list[str]
 
 
 class FutureAnswer(msgspec.Struct, kw_only=True):

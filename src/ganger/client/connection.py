@@ -19,6 +19,8 @@ from ganger.core.errors import BadInput, GangerError
 
 T = TypeVar("T")
 TIMEOUT_SECONDS: Final = 120.0
+BEAT_SECONDS: Final = 5.0
+"""The daemon's stream of steps says something at least so often, so that silence means trouble."""
 
 
 class NoDaemon(GangerError):  # noqa: N818 - reads as a sentence

@@ -8,7 +8,6 @@ share that folder.
 from __future__ import annotations
 
 import pickle
-import secrets
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -18,10 +17,10 @@ from typing import Any, Final, Generic, TypeVar
 
 from ganger.client import connection
 from ganger.client.answers import Changed, JobDetail, Submitted
-from ganger.client.call import Call, Outcome
+from ganger.client.call import Outcome, keep
 from ganger.client.environment import environment
 from ganger.client.request import JobRequest, convert
-from ganger.core.errors import BadInput, GangerError
+from ganger.core.errors import GangerError
 
 T = TypeVar("T")
 LOOK_SECONDS: Final = 0.1
@@ -73,15 +72,7 @@ class Client(connection.Client):
     ) -> JobFuture[T]:
         """Run `function(*args, **kwargs)` as a job. `request`: fields of JobRequest (`gpus=2`,
         `time_limit="1h"`). Raises BadInput."""
-        folder = self.places.root / "calls" / secrets.token_hex(12)
-        main = sys.modules["__main__"]
-        script = getattr(main, "__file__", None) if function.__module__ == "__main__" else None
-        call = Call(pickle.dumps((function, args, kwargs or {})), script or "", list(sys.path))
-        try:
-            folder.mkdir(mode=0o700, parents=True)
-        except PermissionError:
-            raise BadInput("functions need a state folder of your own", where=str(folder)) from None
-        (folder / "call").write_bytes(pickle.dumps(call))
+        folder = keep(self.places.root, function, args, kwargs or {})
         fields: dict[str, Any] = {
             "name": getattr(function, "__name__", "call"),
             "cwd": str(Path.cwd()),

@@ -52,10 +52,12 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     or every combination of `params`; `search`: in their order (`grid`), or in another (`random`).
     With a `searcher` (`kde`, `tpe`, `gp`, `cma-es`) and a `space`, it is after those listed what
     that one proposes by what trials reported until then, from this `seed`; it knows what `earlier`
-    trials reported.
-    `recipe`: the one over its trials, and limits, like `tune.asha(mode=max); deadline=6h`; without
-    it that of the cluster. `metric`: what trials are judged by, of those that they report; with
-    `printed` also of those that they print, as `acc=0.9` or in a JSON object. A trial that you
+    trials reported. With the searcher `client` the program that submits proposes, over the API.
+    `recipe`: the one over its trials, limits, and what a trial must keep to be the best, like
+    `tune.asha(mode=max); deadline=6h; latency<=0.05`; without it that of the cluster. `metric`:
+    what trials are judged by, of those that they report; with `printed` also of those that they
+    print, as `acc=0.9` or in a JSON object. `metrics`: others that count for the Pareto front, each
+    with `min` or `max`. A trial that you
     submit yourself names its search as its `parent`. A job of kind `serve` is a service: under a
     recipe for services each of its replicas runs `command`. Limits and retries count for each trial
     and each replica.
@@ -103,6 +105,7 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     seed: int = 0
     earlier: list[EarlierTrial] = []
     metric: str = ""
+    metrics: dict[str, str] = {}
     recipe: str = ""
     printed: bool = False
     parent: str | int = ""

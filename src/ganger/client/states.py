@@ -21,6 +21,10 @@ _FAILURES: Final = {
     "OutOfMemory": ("OUT_OF_MEMORY", "OOM"),
     "NodeFail": ("NODE_FAIL", "NF"),
 }
+OVER: Final = (
+    "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "SET_ASIDE"
+)  # fmt: skip
+"""The words of jobs that are over; the last one only of trials."""
 _CODE = re.compile(r"(?:code|status) (-?\d+)|signal (\d+)", re.IGNORECASE)
 
 ALL: Final = {word: phase for phase, words in _WORDS.items() for word in words}

@@ -13,6 +13,7 @@ from pathlib import Path
 from ganger.core.errors import BadInput
 
 _STICKY = stat.S_ISVTX
+_SECRET_BYTES = 1 << 20
 
 
 def refuse_others_folder(folder: Path, *, above: bool) -> None:
@@ -74,3 +75,22 @@ def _is_alone(found: os.stat_result) -> bool:
         alone = set(group.gr_mem) <= {owner.pw_name}
         return owner.pw_gid == group.gr_gid and owner.pw_name == group.gr_name and alone
     return False
+
+
+def read_secret(path: Path, *, group: bool = False) -> bytes:
+    """The bytes of a file with secrets, of at most 1 MiB. Raises BadInput where others may read or
+    change it, or where it is another user's (root's are believed); with `group`, its group may."""
+    where = str(path)
+    try:
+        with path.open("rb") as file:
+            state, data = os.fstat(file.fileno()), file.read(_SECRET_BYTES + 1)
+    except OSError as error:
+        raise BadInput(f"it cannot be read: {error.strerror}", where=where) from None
+    if _is_others(state):
+        raise BadInput("it is another user's", where=where, mend="use a file of your own")
+    if stat.S_IMODE(state.st_mode) & (0o027 if group else 0o077):
+        mend = f"chmod {'640' if group else '600'} {path}"
+        raise BadInput("it has secrets, and others may read it", where=where, mend=mend)
+    if len(data) > _SECRET_BYTES:
+        raise BadInput(f"it has more than {_SECRET_BYTES:,} bytes", where=where)
+    return data

@@ -84,9 +84,12 @@ class Kernel(Families):
         while True:
             wake = self.wake
             batch = poll(wake if wake < until else until)  # noqa: FURB136 - min() is slow
-            if batch is None or batch.at > until:
+            if batch is None:
                 return
-            if batch.at > self.now:
+            at = batch.at
+            if at > until:
+                return
+            if at > self.now:
                 self.moved_on = self.revision
             elif self.revision - self.moved_on > RESTLESS:
                 raise InvariantError(
@@ -95,8 +98,8 @@ class Kernel(Families):
                 )
             plan = step(batch)
             if plan is not None and plan.actions:
-                apply(plan, batch.at)
-            if batch.at >= until:
+                apply(plan, at)
+            if at >= until:
                 return
 
     def step(self, batch: Batch) -> Plan | None:
@@ -117,7 +120,7 @@ class Kernel(Families):
         if self._learns:
             view = self.view
             view.now, view.revision, view.events = now, self.revision, batch.events
-            self.oracle.observe(self.view)
+            self.oracle.observe(view)
         plan = None
         if changes & self.until or now >= self.wake:
             self.changes = 0
@@ -141,10 +144,15 @@ class Kernel(Families):
         plan.basis = self.revision
         self.decisions += 1
         self.memory = memory
-        self.wake, self.until = plan.wake, plan.until
-        if self.wake <= self.now:
+        wake = plan.wake
+        self.wake, self.until = wake, plan.until
+        if wake <= batch.at:
             raise InvariantError(f"policy {self.policy.name} asks to be woken in the past")
-        self._adopt(plan)
+        if self.validate:
+            self._draft.made = None  # so that the books are written from the actions alone
+        self._freed, do = self._draft.book(plan), self._do
+        for action in plan.actions:
+            do[type(action)](action)
         if self.settings.inherited:
             self._withdraw_terms(plan)
         top = self._top
@@ -179,15 +187,6 @@ class Kernel(Families):
             return Plan(orders, [], self.wake, self.until, self.revision)
         plan.actions = orders + plan.actions
         return plan
-
-    def _adopt(self, plan: Plan) -> None:
-        """Make the plan's actions true in the books and the table."""
-        draft, do = self._draft, self._do
-        if self.validate:
-            draft.made = None
-        self._freed = draft.book(plan)
-        for action in plan.actions:
-            do[type(action)](action)
 
     def _withdraw_terms(self, plan: Plan) -> None:
         """Withdraw the terms of a policy before this one that it has not given anew."""

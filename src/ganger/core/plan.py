@@ -82,6 +82,11 @@ WITHDRAWN: Final = -1.0
 """As the knob `request`: the job is on its GPUs on no terms any more."""
 
 
+LINK_KNOBS = frozenset(("link_weight", "link_priority", "link_rule"))
+"""Knobs of how a job's transfers share links between nodes: by weight, priority (higher first), and
+beside which others they begin (`sim.links.grains.Terms`)."""
+
+
 class Tune(Action, frozen=True, gc=False):
     """Turn knobs of a running attempt: batch size, learning rate, CPU share, clock, and on what
     terms it shares its GPUs (`request` and others). What was turned last stands in `view.knobs`,

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.books.network import parameter_servers, ring_all_reduce
+from ganger.core.books.network import hierarchical, parameter_servers, ring_all_reduce
 from ganger.core.host_use import HostUse
 from ganger.core.serving.answering import Answering
 from ganger.core.spec import Locality
@@ -157,7 +157,8 @@ class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step. `bandwidth`: GB/s between GPUs of one island, node, rack, or anywhere. Without `servers`
     gradients go round a ring: 2 (n - 1) / n times their size passes each link. With them every
     worker pushes all of them and pulls the sum: 2 n / servers times their size passes each
-    server's link (the communication terms of Optimus, EuroSys 2018, section 3.2, and of SMD).
+    server's link (the communication terms of Optimus, EuroSys 2018, section 3.2, and of SMD). With
+    `per_node` they are summed in each node of so many GPUs first, then round a ring of nodes.
     """
 
     compute: float
@@ -165,11 +166,16 @@ class Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bandwidth: tuple[float, float, float, float]
     servers: int = 0
     split: bool = False
+    per_node: int = 0
 
     def seconds(self, gpus: Any, tier: Any, speed: float = 1.0) -> Any:
         """One step on `gpus` GPUs, `speed` times as fast as the reference; elementwise."""
         computing = self.compute / speed / (gpus if self.split else 1)
         bandwidth = np.array(self.bandwidth)[tier]
+        if self.per_node:
+            inner = np.array(self.bandwidth)[np.minimum(tier, Locality.NODE)]
+            wide = self.per_node
+            return computing + hierarchical(self.gradients, inner, bandwidth, gpus, wide)
         if self.servers:
             return computing + parameter_servers(self.gradients, bandwidth, gpus, self.servers)
         return computing + ring_all_reduce(self.gradients, bandwidth, gpus)

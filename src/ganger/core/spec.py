@@ -168,7 +168,7 @@ class GpuType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     relative speed, watts when nothing computes on it (-1: not stated).
 
     `watts_from`: where the watts come from: `card` (the board's maker), `measured`, `assumed`, or
-    `stated`.
+    `stated`. A search pays for a GPU in whole multiples of `per` microseconds, and for `least`.
     """
 
     name: str
@@ -178,6 +178,8 @@ class GpuType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     speed: float = 1.0
     idle_watts: float = -1.0
     watts_from: str = "stated"
+    per: int = 1
+    least: int = 0
 
 
 class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -202,10 +204,56 @@ class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rentable: bool = False
 
 
+class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A switch above those of racks, or, by the name of a rack, that rack's: the switch `above` it
+    ("": the top) and the GB/s each way between them (0: as much as comes)."""
+
+    name: str
+    above: str = ""
+    bandwidth: float = 0.0
+
+
+class Network(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The tree of links between nodes, in GB/s each way; a tier of switches that share their load
+    evenly counts as one. `node`: of a node to the switch of its rack, or to the top; `rack`: of a
+    rack's switch to the top (0: as much as comes); `switches`: where that differs, or more layers
+    lie between. `contention`: k transfers on a link have k / (k + (k - 1) contention) of it."""
+
+    node: float
+    rack: float = 0.0
+    switches: tuple[Switch, ...] = ()
+    contention: float = 0.0
+
+    def check(self, where: str) -> None:
+        """Raises BadInput for the first thing that no network can have."""
+        for name in ("node", "rack", "contention"):
+            value = getattr(self, name)
+            if not 0 <= value < 1e9 or (name == "node" and not value):
+                raise BadInput(f"{name} = {value:g}", where=where, mend="give GB/s above 0")
+        above = {switch.name: switch.above for switch in self.switches}
+        if len(above) < len(self.switches) or "" in above:
+            what = "a switch has no name, or one of another"
+            raise BadInput(what, where=where, mend="give each switch a name of its own")
+        for switch in self.switches:
+            place = f"{where}: switch {switch.name}"
+            if not 0 <= switch.bandwidth < 1e9:
+                raise BadInput(f"bandwidth = {switch.bandwidth:g}", where=place, mend="give GB/s")
+            seen, at = {switch.name}, switch.above
+            while at:
+                if at not in above:
+                    raise BadInput(f"no switch {at!r}", where=place, mend="list it, too")
+                if at in seen:
+                    mend = 'the highest has above = ""'
+                    raise BadInput("it is above itself", where=place, mend=mend)
+                seen.add(at)
+                at = above[at]
+
+
 class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`count` like nodes: GPUs of one type, in islands of `island` (0: all in one). `watts`: what a
     node draws beside its GPUs while it is on (-1: not stated). `offer`: on what terms they are had;
-    None: they are there. `bandwidth`: GB/s of a node's memory (0: not stated, and then enough)."""
+    None: they are there. `bandwidth`: GB/s of a node's memory (0: not stated, and then enough).
+    `uplink`: GB/s of a node's own link (-1: as the network says)."""
 
     count: int = 1
     gpus: int = 0
@@ -221,6 +269,7 @@ class NodeSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watts: float = -1.0
     offer: Offer | None = None
     bandwidth: float = 0.0
+    uplink: float = -1.0
 
 
 BEYOND = ("warn", "ask", "stop")
@@ -243,13 +292,15 @@ class TenantSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ClusterSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A cluster: groups of like nodes, the GPU types they hold, and how much each tenant may use.
-    `carbon`: grams of CO2 equivalent for each kWh that it draws (-1: not stated)."""
+    `carbon`: grams of CO2 equivalent for each kWh that it draws (-1: not stated). `network`: the
+    links that jobs share between nodes; None: they share none."""
 
     nodes: tuple[NodeSpec, ...]
     gpu_types: tuple[GpuType, ...] = ()
     tenants: tuple[TenantSpec, ...] = ()
     name: str = "cluster"
     carbon: float = -1.0
+    network: Network | None = None
 
     @property
     def gpus(self) -> int:
@@ -271,6 +322,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise BadInput(f"{node.count} nodes", where=place, mend="at most 1,000,000")
             if node.gpus and not node.gpu_type:
                 raise BadInput("gpu_type is missing", where=place, mend="name it, like V100")
+        if self.network is not None:
+            self.network.check(f"{where}: network")
         seen = {""}
         for i, tenant in enumerate(self.tenants):
             if tenant.parent not in seen:

@@ -39,7 +39,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     arguments. `steps`: of a command that runs once, the other nodes start what its `srun` asks for.
     `hollow`: nothing is run: the attempt holds its devices for the children of its job. `metric`:
     the one that a trial is judged by, of those that it reports; empty: the first. `printed`: what
-    the job prints of it is a report, too, until it reports by the SDK. `copies`: a job's number or
+    the job prints of it is a report, too, until it reports by the SDK; and what it prints of
+    `metrics` in the same line belongs to that. `copies`: a job's number or
     a folder: where this job has no checkpoints of its own, it begins with a copy of those.
     """
 
@@ -68,5 +69,6 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps: bool = False
     hollow: bool = False
     metric: str = ""
+    metrics: tuple[str, ...] = ()
     printed: bool = False
     copies: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -92,10 +93,19 @@ class Holt:
         """The level and what is left of the trend, added up."""
         series = series[-_REMEMBERED:]
         level, slope = float(series[0]), 0.0
+        new, damped, steep = self.level, self.damped, self.slope
+        old, flat = 1 - new, (1 - steep) * damped
         for value in series[1:]:
             before = level
-            level = self.level * value + (1 - self.level) * (level + self.damped * slope)
-            slope = self.slope * (level - before) + (1 - self.slope) * self.damped * slope
-        fades = np.cumsum(self.damped ** np.arange(1, steps + 1))
-        gone: NDArray[np.float64] = np.maximum(level + slope * fades, 0.0)
+            level = new * value + old * (level + damped * slope)
+            slope = steep * (level - before) + flat * slope
+        gone: NDArray[np.float64] = np.maximum(level + slope * _fades(self.damped, steps), 0.0)
         return gone
+
+
+@lru_cache(64)
+def _fades(damped: float, steps: int) -> NDArray[np.float64]:
+    """Of a trend that fades, what it has added up to after each of the next steps."""
+    fades = np.cumsum(damped ** np.arange(1, steps + 1))
+    fades.flags.writeable = False
+    return fades

@@ -36,6 +36,7 @@ from ganger.lab.simulating.policies import (
 from ganger.lab.simulating.progress import Ticker
 from ganger.lab.simulating.recorder import GANTT_JOBS, Recorder
 from ganger.lab.simulating.refusals import (
+    refuse_deaf,
     refuse_impossible,
     refuse_stranded,
     refuse_unknown_services,
@@ -77,6 +78,7 @@ def run_one(
     setup = _fitted(setup or Setup(), trace, recipe)
     trace = where_it_runs(trace, setup.profiles, [kind for kind in nodes.type_specs if kind.name])
     refuse_impossible(trace, nodes, setup.inner)
+    refuse_deaf(trace, setup)
     physics = Physics(nodes, setup.profiles, setup.costs)
     truth = Truth(trace.duration[: trace.jobs], physics)
     policy = load_policy(recipe) if isinstance(recipe, str) else recipe

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Protocol, TypeVar
 
@@ -80,6 +80,19 @@ def tied(one: Group, two: Group, metric: str) -> bool:
         return abs(gap.mean) <= gap.half_width or gap.mean == 0
     mine, other = one.mean(metric), two.mean(metric)
     return abs(mine - other) <= ALIKE * max(abs(mine), abs(other))
+
+
+def alike_by_seed(
+    one: Mapping[int, float | None], two: Mapping[int, float | None], mine: float, others: float
+) -> bool:
+    """Whether a figure of two groups cannot be told apart, by seed and in the mean (`mine`,
+    `others`): over several seeds the 95 % interval of the difference holds 0, else they are
+    `ALIKE`."""
+    pairs = [(figure, two[seed]) for seed, figure in one.items() if seed in two]
+    gap = confidence(a - b for a, b in pairs if a is not None and b is not None)
+    if gap.half_width > 0:
+        return abs(gap.mean) <= gap.half_width
+    return abs(mine - others) <= ALIKE * max(abs(mine), abs(others))
 
 
 class Ranked(Protocol):

@@ -158,6 +158,7 @@ WANTS = (
     "idle nodes",
     "neighbours that disturb",
     "models that share GPUs",
+    "links",
 )
 """The words of `Recipe.wants`."""
 
@@ -201,6 +202,8 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("coda",), _T + "sharing.coda"),
     **dict.fromkeys(("allox", "dorm"), _T + "programmes.recipes"),
     **dict.fromkeys(("genie", "chronus"), _T + "deadlines.recipes"),
+    **dict.fromkeys(("jpas", "parrot", "ada-srsf", "gadget"), _T + "network.recipes"),
+    **dict.fromkeys(("oasis", "aonline"), _T + "market.recipes"),
 }
 """Name of every recipe for training jobs, and the module that defines it."""
 PLANES: dict[str, dict[str, str]] = {

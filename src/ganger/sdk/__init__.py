@@ -38,8 +38,8 @@ from typing import Any, NoReturn, TypeVar
 
 __all__ = [
     "PREEMPTED", "checkpoint_dir", "configuration", "gradient_statistics", "inside", "leave",
-    "local_rank", "number", "on_preempt", "progress", "rank", "report", "saved", "served",
-    "should_checkpoint", "step", "until", "world_size",
+    "local_rank", "number", "on_preempt", "progress", "rank", "report", "reported", "saved",
+    "served", "should_checkpoint", "step", "until", "world_size",
 ]  # fmt: skip
 
 PREEMPTED = 75
@@ -63,6 +63,8 @@ until: float
 """The step at which a trial is judged next, as `report` counts them and as was known when it was
 started; infinite if it was not. A trial goes on beyond it: it is told to leave if others go
 first."""
+reported = 0.0
+"""The step that `report` told of last; 0 before the first."""
 
 
 def __getattr__(name: str) -> Any:
@@ -199,6 +201,8 @@ def report(step: float, *, final: bool = False, **metrics: float) -> None:
         raise ValueError("the trials of this search are judged by %r" % judged)  # noqa: UP031
     if not 0 <= float(step) < float("inf"):
         raise ValueError("step must be a number of steps")
+    global reported
+    reported = float(step)
     if not inside() or os.environ.get("RANK", "0") != "0":
         return
     told = {name: float(value) for name, value in metrics.items()}

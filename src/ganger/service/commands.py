@@ -266,6 +266,18 @@ class Order(Ask):
             launch = msgspec.structs.replace(facts.launch, limit=DECLARES["limit"](value))
             turn.changed[row] = msgspec.structs.replace(facts, launch=launch)
 
+    def commands(self, daemon: Daemon) -> list[Command]:
+        """What it would order now, `release` included where no other gate is closed. Raises
+        BadInput. Wants the daemon's lock."""
+        turn = Turn(daemon.now(), daemon.kernel)
+        self.enter(turn, daemon)
+        found = [event for event in turn.events if isinstance(event, Command)]
+        return found + [
+            Command(row, "release")
+            for row, held in turn.held.items()
+            if not held and not daemon.gates.besides_people(row)
+        ]
+
     def answer(self) -> list[int]:
         """The jobs' rows."""
         return self.rows

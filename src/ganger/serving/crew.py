@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace as changed
 
 from ganger.core.errors import BadInput
 from ganger.core.serving.world import Lane
@@ -52,6 +53,26 @@ def inspect(name: str, path: Path | None, where: str) -> Servable:
             f"there is no file {path.name}", where=f"{where}: onnx", mend="check the path"
         )
     return Servable(path, signature_of(open_session(path, 1), name, where))
+
+
+def joint(name: str, variants: Sequence[Servable], where: str) -> Servable:
+    """A family as a model: what any of its variants takes and gives. Raises BadInput where they
+    differ in that, so that a request could be for one of them only."""
+    first = variants[0].signature
+    for each in variants[1:]:
+        signature = each.signature
+        for kind, own, other in (
+            ("inputs", first.inputs, signature.inputs),
+            ("outputs", first.outputs, signature.outputs),
+        ):
+            if own != other:
+                raise BadInput(
+                    f"models {first.name!r} and {signature.name!r} have other {kind}",
+                    where=where,
+                    mend="give the models of a family the same names, types and shapes",
+                )
+    batched = all(each.signature.batched for each in variants)
+    return Servable(variants[0].path, changed(first, name=name, batched=batched))
 
 
 class Crew:

@@ -4,7 +4,7 @@ as the statistics of the protocol."""
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -22,7 +22,8 @@ from ganger import __version__
 from ganger.core.serving.verbs import Batch, Load
 from ganger.core.serving.world import Lane
 from ganger.core.units import SECOND
-from ganger.serving.plane import LivePlane, Ticket
+from ganger.serving.plane import LivePlane
+from ganger.serving.tickets import Ticket
 
 __all__ = ["CONTENT_TYPE", "Figures", "exposition"]
 _BOUNDS: Final = tuple(
@@ -40,6 +41,11 @@ class Counts(Struct):
 
     outcomes: dict[str, int] = {}
     """Requests by what became of them: answered, failed, given up, or why they were dropped."""
+    by: dict[str, int] = {}
+    """Of a family: answers by the model that they are of."""
+    labelled: int = 0
+    correct: int = 0
+    """Answers of which the truth came, and those that were right."""
     late: int = 0
     """Of those that were answered, how many after their deadline."""
     items: int = 0
@@ -95,6 +101,8 @@ class Figures:
         if ticket.outputs is not None and not ticket.failure:
             took = ticket.ended - ticket.arrival
             _count(counts.outcomes, ANSWERED)
+            if ticket.by >= 0:
+                _count(counts.by, self.names[ticket.by])
             counts.late += ticket.ended > ticket.deadline
             counts.items += ticket.items
             counts.queued += max(ticket.began - ticket.arrival, 0)
@@ -102,6 +110,14 @@ class Figures:
             counts.buckets[bisect_left(_BOUNDS, took)] += 1
         else:
             _count(counts.outcomes, FAILED if ticket.failure else ticket.reason or GIVEN_UP)
+
+    def labelled(self, asked: int, said: Mapping[int, int], label: int, right: bool) -> None:
+        """The truth about an answer came: to what was asked for, and what models of it gave."""
+        results = {asked: right} | {model: class_ == label for model, class_ in said.items()
+                                    if class_ >= 0 and model != asked}  # fmt: skip
+        for model, fine in results.items():
+            self.models[model].labelled += 1
+            self.models[model].correct += fine
 
     def statistics(self, model: int) -> dict[str, Any]:
         """As the statistics extension of the protocol writes them, and, as `reasons`, why batches
@@ -125,6 +141,8 @@ class Figures:
                 for size, (batches, time) in sorted(counts.sizes.items())
             ],
             "reasons": {"batches": counts.reasons, "requests": counts.outcomes},
+            "feedback": {"labelled": counts.labelled, "correct": counts.correct},
+            **({"answered_by": counts.by} if counts.by else {}),
         }
 
 
@@ -162,6 +180,15 @@ def _figures(figures: Figures, plane: LivePlane) -> Iterator[Metric]:
     batches = CounterMetricFamily(
         "ganger_serve_batches", "Batches, by why they were formed.", labels=["model", "reason"]
     )
+    labelled = CounterMetricFamily(
+        "ganger_serve_labelled", "Answers of which the truth came.", labels=["model"]
+    )
+    correct = CounterMetricFamily(
+        "ganger_serve_correct", "Of those, the ones that were right.", labels=["model"]
+    )
+    by = CounterMetricFamily(
+        "ganger_serve_family_answers", "Answers of a family, by model.", labels=["family", "model"]
+    )
     loads = CounterMetricFamily("ganger_serve_loads", "Models loaded.", labels=["model"])
     latency = HistogramMetricFamily(
         "ganger_serve_latency_seconds", "From arrival to answer.", labels=["model"]
@@ -176,11 +203,15 @@ def _figures(figures: Figures, plane: LivePlane) -> Iterator[Metric]:
             batches.add_metric([name, reason], number)
         late.add_metric([name], counts.late)
         loads.add_metric([name], counts.loads)
+        labelled.add_metric([name], counts.labelled)
+        correct.add_metric([name], counts.correct)
+        for model, number in counts.by.items():
+            by.add_metric([name, model], number)
         ends = [each / SECOND for each in _BOUNDS]
         latency.add_metric([name], _rising(ends, counts.buckets), counts.latency / SECOND)
         together = sum(size * number for size, (number, _) in counts.sizes.items())
         sizes.add_metric([name], _rising(_SIZES, counts.batched), together)
-    yield from (requests, late, batches, loads, latency, sizes)
+    yield from (requests, late, batches, loads, labelled, correct, by, latency, sizes)
     yield GaugeMetricFamily("ganger_serve_waiting", "Requests under way.", plane.waiting)
     yield GaugeMetricFamily("ganger_serve_connections", "Connections.", figures.connections)
     yield CounterMetricFamily(

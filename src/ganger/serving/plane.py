@@ -10,21 +10,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Sequence
 from itertools import takewhile
 from typing import Any, Final, Protocol
 
-from msgspec import Struct
-
 from ganger.core.errors import InvariantError
+from ganger.core.serving.idle import IdleLanes
 from ganger.core.serving.residence import Residence
 from ganger.core.serving.router import Router
-from ganger.core.serving.verbs import FAILED, OK, STAY, Batch, Do, Ended, Evict, Load, Retire, Wait
+from ganger.core.serving.verbs import (
+    FAILED,
+    OK,
+    STAY,
+    Batch,
+    Do,
+    Ended,
+    Evict,
+    Load,
+    News,
+    Retire,
+    Truth,
+    Wait,
+)
 from ganger.core.serving.world import ANSWERED, OPEN, Lane, World
 from ganger.core.units import NEVER, SECOND
-from ganger.serving.runtime import Array, Failure, Feeds, Given
+from ganger.serving.runtime import Failure, Feeds, Given
+from ganger.serving.tickets import UNKNOWN, Classes, Ticket, columns
 
 log = logging.getLogger("ganger.serving")
 _KEEP: Final = 4096
@@ -34,34 +45,6 @@ BROKEN: Final = "the recipe failed"
 _TICK: Final = SECOND // 1000
 _REST_SECONDS: Final = 1.0
 """How long nothing is decided after a recipe failed."""
-
-
-class Ticket(Struct, eq=False):
-    """A request on its way. `over` is called with it once, by the thread of the plane, when it has
-    `outputs`, a `failure` (its model did not run on it) or a `reason` (it was dropped); never for
-    one that was given up."""
-
-    model: int
-    feeds: Feeds | None
-    items: int
-    deadline: int
-    tenant: int
-    over: Callable[[Ticket], None]
-    arrival: int = 0
-    row: int = -1
-    began: int = -1
-    """When its (first) batch began; -1: none did."""
-    batch: int = 0
-    """Requests in that batch."""
-    why: str = ""
-    """Why that batch was formed."""
-    outputs: list[Array] | None = None
-    failure: str = ""
-    reason: str = ""
-    ended: int = -1
-    handed: int = 0
-    """Items of it that lanes were given, where it is divided."""
-    pieces: list[tuple[int, list[Array]]] = []
 
 
 class Workers(Protocol):
@@ -110,13 +93,13 @@ class LivePlane:
         self.world, self.router, self._workers, self._watch = world, router, workers, watch
         self._loop, self.limit, self._clock = loop, limit, clock
         self._origin = clock()
+        self.classes = Classes()
         self._residence = Residence(world)
         self._tickets: dict[int, Ticket] = {}
         """By row; those that were given up are not there."""
         self._coming: list[Ticket] = []
         self._is_due = False
-        self._idle = [lane for lane in world.lanes if not lane.down]
-        self._numbers = [lane.number for lane in self._idle]
+        self._idle = IdleLanes(world.lanes)
         self._arrived = 0
         self._wait_rows = self._wait_until = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -162,6 +145,15 @@ class LivePlane:
         late = takewhile(lambda ticket: ticket.arrival < before, self._tickets.values())
         return list(late)
 
+    def hear(self, truth: Truth) -> None:
+        """What is right of a request that is over, for a router that chooses among models."""
+        if self.router.can.chooses and not self._resting:
+            self._guarded(self._tell, News(truths=(truth,)))
+
+    def _tell(self, news: News) -> None:
+        self._catch_up()
+        self._do(self.router.told(self.world, news))
+
     def _heard(self, rows: Collection[int], outcome: int, at: int) -> None:
         """The router says that requests are over."""
         for row in rows:
@@ -170,8 +162,10 @@ class LivePlane:
                 continue
             if outcome != ANSWERED:
                 ticket.reason = self.world.reasons[outcome - 2]
-            elif ticket.pieces:
-                ticket.outputs = _joined(ticket.pieces)
+            elif ticket.outputs is None and not ticket.failure:
+                requests = self.world.requests
+                ticket.settle(requests.by[row - requests.base])
+                ticket.class_ = self.world.said.get(row, UNKNOWN)
             self._settle(ticket)
 
     def _settle(self, ticket: Ticket) -> None:
@@ -201,13 +195,13 @@ class LivePlane:
             for row, ticket in enumerate(coming, first):
                 ticket.row = row
                 self._tickets[row] = ticket
-            requests.add(_columns(coming))
+            requests.add(columns(coming))
             self._arrived = requests.end
             if each_one_item and not requests.each_one_item:
                 self._wait_rows = 0  # what is waited for was counted in requests of one item
             world.open += len(coming)
             self.router.arrive(world, range(first, self._arrived))
-            if self._idle and self._arrived >= self._wait_rows:
+            if self._idle.lanes and self._arrived >= self._wait_rows:
                 self._ask()
         self._forget()
 
@@ -239,8 +233,7 @@ class LivePlane:
         world.tasks.clear()
         world.said.clear()
         world.open = self._wait_rows = self._wait_until = 0
-        self._idle = [lane for lane in world.lanes if not lane.down]
-        self._numbers = [lane.number for lane in self._idle]
+        self._idle = IdleLanes(world.lanes)
         world.memory = self.router.begin(world)
         self._resting = False
 
@@ -260,7 +253,7 @@ class LivePlane:
 
     def _ask(self) -> None:
         self._wait_rows = self._wait_until = 0
-        self._do(self.router.next(self.world, tuple(self._idle)))
+        self._do(self.router.next(self.world, tuple(self._idle.lanes)))
 
     def _do(self, orders: Sequence[Do]) -> None:
         lanes, name = self.world.lanes, self.router.name
@@ -278,7 +271,7 @@ class LivePlane:
                     self._begin(lane, order)
                 elif lane.ahead and not lane.queued:
                     lane.queued = [order]
-                    self._leave(lane)
+                    self._idle.leave(lane.number)
                 else:
                     raise InvariantError(f"lane {lane.number} runs a batch already")
             elif isinstance(order, Wait):
@@ -328,26 +321,13 @@ class LivePlane:
             self._ask()
         world.now = max(world.now, now)
 
-    def _enter(self, lane: Lane) -> None:
-        """The lane is idle, if it is not already."""
-        at = bisect_left(self._numbers, lane.number)
-        if at == len(self._numbers) or self._numbers[at] != lane.number:
-            self._numbers.insert(at, lane.number)
-            self._idle.insert(at, lane)
-
-    def _leave(self, lane: Lane) -> None:
-        """The lane is not idle, if it was."""
-        at = bisect_left(self._numbers, lane.number)
-        if at < len(self._numbers) and self._numbers[at] == lane.number:
-            del self._numbers[at], self._idle[at]
-
     # ------------------------------------------------------------------ lanes
 
     def _begin(self, lane: Lane, order: Batch | Load) -> None:
         world, number = self.world, lane.number
         now, began = world.now, self.now()
         lane.running, lane.since = order, now
-        self._leave(lane)
+        self._idle.leave(lane.number)
         if isinstance(order, Load):
             lane.due = now + world.models[order.model].load
             self._workers.load(number, order.model, lambda result: self._heed(lane, began, result))
@@ -368,24 +348,26 @@ class LivePlane:
         tickets: list[Ticket] = []
         jobs: list[Feeds] = []
         divides = self.router.can.divides
-        for number in part.tasks:
+        places = []
+        for at, number in enumerate(part.tasks):
             row = number if number >= 0 else tasks[number].request
             ticket = self._tickets.get(row)
             if ticket is None or ticket.feeds is None:
                 continue
             feeds = ticket.feeds
+            first = ticket.handed
             if divides and number < 0 and tasks[number].items < ticket.items:
-                first = ticket.handed
                 ticket.handed = first + tasks[number].items
                 feeds = {name: each[first : ticket.handed] for name, each in feeds.items()}
             tickets.append(ticket)
             jobs.append(feeds)
+            places.append((at, first))
         for ticket in tickets:
             if ticket.began < 0:
                 ticket.began, ticket.batch, ticket.why = now, len(tickets), order.reason
 
         def done(given: list[Given]) -> None:
-            self._ran(lane, order, now, tickets, given)
+            self._ran(lane, order, now, tickets, places, given)
 
         if jobs:
             self._workers.run(lane.number, part.model, jobs, done)
@@ -395,7 +377,7 @@ class LivePlane:
     def _offer(self, lane: Lane, order: Batch | Load) -> None:
         """A busy lane asks for its next batch."""
         if lane.running is order and not lane.queued and not self._resting:
-            self._enter(lane)
+            self._idle.enter(lane)
             self._guarded(self._ask_now)
 
     def _ask_now(self) -> None:
@@ -403,22 +385,31 @@ class LivePlane:
         self._ask()
 
     def _ran(
-        self, lane: Lane, order: Batch, began: int, tickets: list[Ticket], given: list[Given]
-    ) -> None:
-        """A batch is over. Where a model failed on a request, that request is answered so; for the
-        router the batch was executed."""
+        self, lane: Lane, order: Batch, began: int, tickets: list[Ticket],
+        places: list[tuple[int, int]], given: list[Given],
+    ) -> None:  # fmt: skip
+        """A batch is over; `places`: of its tasks that ran, with the first item of each. Where a
+        model failed on a request, that request is answered so; for the router the batch was
+        executed."""
+        part, first_family = order.parts[0], len(self.world.models)
         divides = self.router.can.divides
         if isinstance(given, Failure):
             given = [given] * len(tickets)
-        for ticket, outputs in zip(tickets, given, strict=True):
-            if isinstance(outputs, Failure):
+        said = [UNKNOWN] * len(part.tasks)
+        for (at, first), ticket, outputs in zip(places, tickets, given, strict=True):
+            if ticket.model >= first_family:
+                ticket.variants[part.model] = outputs
+                ticket.said[part.model] = said[at] = self.classes.of(outputs)
+            elif isinstance(outputs, Failure):
                 ticket.failure = outputs.why
             elif divides:
-                ticket.pieces.append((len(ticket.pieces), outputs))
+                ticket.pieces[first] = outputs
             else:
                 ticket.outputs = outputs
         self._watch.ran(lane, order, began, self.now(), tickets)
-        self._free(lane, order, began, OK)
+        self._free(
+            lane, order, began, OK, (said,) if first_family < len(self.world.variants) else ()
+        )
 
     def _heed(self, lane: Lane, began: int, result: Any) -> None:
         """A load that failed is over a little later, so that it is not tried all the time."""
@@ -438,7 +429,10 @@ class LivePlane:
         self._watch.ran(lane, order, began, self.now(), ())
         self._free(lane, order, began, outcome)
 
-    def _free(self, lane: Lane, order: Batch | Load, began: int, outcome: str) -> None:
+    def _free(
+        self, lane: Lane, order: Batch | Load, began: int, outcome: str,
+        said: tuple[Sequence[int], ...] = (),
+    ) -> None:  # fmt: skip
         if self._resting:
             lost, lane.running, lane.queued = lane.queued, None, []
             if isinstance(order, Load):
@@ -447,9 +441,12 @@ class LivePlane:
                 if isinstance(load, Load):
                     self._residence.loaded(load, FAILED)
             return
-        self._guarded(self._freed, lane, order, began, outcome)
+        self._guarded(self._freed, lane, order, began, outcome, said)
 
-    def _freed(self, lane: Lane, order: Batch | Load, began: int, outcome: str) -> None:
+    def _freed(
+        self, lane: Lane, order: Batch | Load, began: int, outcome: str,
+        said: tuple[Sequence[int], ...],
+    ) -> None:  # fmt: skip
         world, took = self.world, max(self.now() - began, 1)
         self._catch_up()
         lane.running = None
@@ -458,33 +455,10 @@ class LivePlane:
         if lane.queued:
             self._begin(lane, lane.queued.pop())
         else:
-            self._enter(lane)
-        orders = self.router.ended(world, Ended(order, outcome, took))
+            self._idle.enter(lane)
+        orders = self.router.ended(world, Ended(order, outcome, took, outputs=said))
         if orders is not STAY:
             self._do(orders)
-            if self._idle:
+            if self._idle.lanes:
                 self._ask()
         self._forget()
-
-
-def _columns(coming: Sequence[Ticket]) -> dict[str, Sequence[int]]:
-    """Requests as the world takes them; columns that all leave blank are left out."""
-    columns: dict[str, Sequence[int]] = {
-        "arrival": array("q", [ticket.arrival for ticket in coming]),
-        "deadline": array("q", [ticket.deadline for ticket in coming]),
-        "model": array("q", [ticket.model for ticket in coming]),
-    }
-    if any(ticket.items != 1 for ticket in coming):
-        columns["items"] = array("q", [ticket.items for ticket in coming])
-    if any(ticket.tenant for ticket in coming):
-        columns["tenant"] = array("q", [ticket.tenant for ticket in coming])
-    return columns
-
-
-def _joined(pieces: Sequence[tuple[int, list[Array]]]) -> list[Array]:
-    """The outputs of a request that ran in pieces."""
-    import numpy as np
-
-    if len(pieces) == 1:
-        return pieces[0][1]
-    return [np.concatenate(each) for each in zip(*(given for _, given in pieces), strict=True)]

@@ -40,6 +40,11 @@ class Signature(Struct, frozen=True):
     outputs: tuple[Tensor, ...]
     batched: bool
 
+    @property
+    def kinds(self) -> dict[str, Tensor]:
+        """The inputs by name."""
+        return {each.name: each for each in self.inputs}
+
     def items(self, feeds: Feeds) -> int:
         """How many items these inputs bring. Raises BadInput where they are not what the model
         takes, in one sentence that names the input."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import json
-import os
+import logging
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
@@ -24,9 +24,21 @@ from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
 from ganger.core.serving.world import World
 from ganger.core.units import NEVER, SECOND
+from ganger.serving.calls import CallIds
 from ganger.serving.crew import Crew, Servable
+from ganger.serving.desk import Desk, Terms
 from ganger.serving.figures import Figures
+from ganger.serving.listening import listen
+from ganger.serving.outliving import Inherited, watch_parent
 from ganger.serving.plane import LivePlane
+from ganger.serving.tenants import Tenants
+
+if TYPE_CHECKING:
+    from ganger.serving.grpc.service import GrpcService
+    from ganger.serving.http.connections import Door, Request
+    from ganger.serving.http.tls import Certificate, Reception
+
+log = logging.getLogger("ganger.serving")
 
 _LINES_MAX: Final = 10_000
 """Lines of the access log that wait to be written; more are counted and left out."""
@@ -37,9 +49,15 @@ _LINGER_SECONDS: Final = (0.2, 1.0)
 and while there are connections."""
 
 
+Began = Callable[[str, int, int | None], None]
+"""Hears the host, the port of HTTP, and that of gRPC, if that is spoken."""
+
+
 class Settings(Struct, frozen=True):
-    """How a server runs. Times in microseconds; `cores`: of the machine, for lanes; `threads`: of
-    each lane; `graceful_seconds`: for what is under way when it ends."""
+    """How a server runs. Times in microseconds, sizes in bytes; `grpc_port`: where gRPC is spoken,
+    None: nowhere; `cores`: of the machine, for lanes; `threads`: of each lane; `kept`: of answers
+    for clients that ask again; `keys`: the file of keys, None: nobody needs one;
+    `graceful_seconds`: for what is under way when it ends."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -50,22 +68,25 @@ class Settings(Struct, frozen=True):
     longest: int = 60 * SECOND
     body: int = 64 << 20
     memory: int = 512 << 20
+    kept: int = 32 << 20
     connections: int = 1024
     access_log: bool = False
+    keys: Path | None = None
+    certificate: Path | None = None
+    certificate_key: Path | None = None
+    grpc_port: int | None = None
     graceful_seconds: float = 30.0
 
-
-def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens. Raises BadInput."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=1024)
-    except OSError as fault:
-        mend = "write an address of this machine"
-        if fault.errno == errno.EADDRINUSE:
-            mend = "use another port, as in --port 8001; 0 takes any that is free"
-        why = os.strerror(fault.errno) if fault.errno and fault.errno > 0 else fault.strerror
-        raise BadInput(f"{host}:{port}: {why}", where="--port", mend=mend) from None
+    def notes(self) -> list[str]:
+        """What its operator should know before others can ask."""
+        if self.host == "localhost" or self.host.startswith("127.") or self.host == "::1":
+            return []
+        notes = []
+        if self.keys is None:
+            notes.append(f"whatever reaches {self.host} may ask: --keys lets bearers of a key in")
+        if self.certificate is None:
+            notes.append("requests travel in the clear: --tls-cert and --tls-key encrypt them")
+        return notes
 
 
 class AccessLog:
@@ -112,82 +133,170 @@ def serve(
     router: Router,
     models: Sequence[Servable],
     settings: Settings,
-    began: Callable[[str, int], None] = lambda host, port: None,
+    began: Began = lambda host, port, grpc_port: None,
+    inherited: Inherited | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `began` hears where, once it is ready. Raises BadInput."""
+    """Serve until SIGTERM or SIGINT; `began` hears where, once it is ready; `inherited`: at the
+    socket of a parent, and until that ends. SIGHUP has the files of
+    keys and certificate read again. Raises BadInput."""
     try:
         import uvloop
     except ImportError:
         raise BadInput(
             "serving models needs uvloop", mend="pip install 'ganger[serving]'"
         ) from None
-    sock = listen(settings.host, settings.port)
+    server = Server(world, router, models, settings)
+    sock = listen(settings.host, settings.port) if inherited is None else inherited.sock
     sys.setswitchinterval(_SWITCH_SECONDS)
     with sock, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(sock, world, router, models, settings, began))
+        runner.run(server.serve(sock, began, inherited))
 
 
-async def _serve(
-    sock: socket.socket, world: World, router: Router, models: Sequence[Servable],
-    settings: Settings, began: Callable[[str, int], None],
-) -> None:  # fmt: skip
-    from ganger.serving.http.connections import SWEEP_SECONDS, Door, Request, limits_of
-    from ganger.serving.http.endpoints import Endpoints
+class Server:
+    """What a server is made of. Raises BadInput for files of keys or of a certificate that are not
+    valid."""
 
-    loop = asyncio.get_running_loop()
+    def __init__(
+        self, world: World, router: Router, models: Sequence[Servable], settings: Settings
+    ) -> None:
+        self._world, self._router, self._models = world, router, models
+        self._settings = settings
+        self.tenants = Tenants(settings.keys)
+        world.tenants = self.tenants.names
+        self._certificate = _certificate(settings)
+        self._figures = Figures([each.signature.name for each in models])
+        self._access = AccessLog() if settings.access_log else None
 
-    def deliver(done: Callable[[Any], None], result: Any) -> None:
-        loop.call_soon_threadsafe(done, result)
+    async def serve(
+        self, sock: socket.socket, began: Began, inherited: Inherited | None = None
+    ) -> None:  # fmt: skip
+        """From its begin to its end, in a running event loop."""
+        from ganger.serving.http.connections import Door, limits_of
+        from ganger.serving.http.endpoints import Endpoints
 
-    crew = Crew(models, world.lanes, settings.cores, settings.threads, deliver)
-    figures = Figures([each.signature.name for each in models])
-    plane = LivePlane(world, router, crew, loop, figures, settings.limit)
-    if not world.stores:
-        crew.load_all()
-    endpoints = Endpoints(plane, models, figures, loop, settings.slo, settings.longest)
-    access = AccessLog() if settings.access_log else None
+        loop = asyncio.get_running_loop()
 
-    def answered(request: Request | None, status: int, seconds: float) -> None:
-        figures.answers[status] = figures.answers.get(status, 0) + 1
-        if access is not None:
-            path = ("", "", "", "") if request is None else (
-                request.id, request.method, request.path[:500], request.note
-            )  # fmt: skip
-            fields = dict(zip(("id", "method", "path", "note"), path, strict=True))
-            access.add(**fields, status=int(status), ms=round(seconds * 1000, 3))
+        def deliver(done: Callable[[Any], None], result: Any) -> None:
+            loop.call_soon_threadsafe(done, result)
 
-    limits = limits_of(
-        connections=settings.connections, body=settings.body, memory=settings.memory
-    )  # fmt: skip
-    door = Door(endpoints.handle, answered, limits)
+        settings, world = self._settings, self._world
+        crew = Crew(
+            self._models[: len(world.models)],
+            world.lanes,
+            settings.cores,
+            settings.threads,
+            deliver,
+        )
+        plane = LivePlane(world, self._router, crew, loop, self._figures, settings.limit)
+        if not world.stores:
+            crew.load_all()
+        terms = Terms(settings.slo, settings.longest, settings.kept)
+        desk = Desk(plane, self._models, loop, self.tenants, terms, self._figures)
+        endpoints = Endpoints(desk)
+        limits = limits_of(
+            connections=settings.connections, body=settings.body, memory=settings.memory,
+            each_memory=settings.memory // (2 if self.tenants.keyed else 1),
+        )  # fmt: skip
+        door = Door(endpoints.handle, self._answered, limits, endpoints.admit)
+        sweeping = asyncio.create_task(self._sweep(desk, door))
+        ends = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ends.set)
+        loop.add_signal_handler(signal.SIGHUP, self._read_again)
+        if inherited is not None:
+            watch_parent(loop, inherited.control, ends.set)
+        listener = await self._listen(door, sock)
+        door.start()
+        service, grpc_port = await self._speak_grpc(desk, limits.connections)
+        host, port = sock.getsockname()[:2]
+        began(host, port, grpc_port)
+        await ends.wait()
+        desk.ready = False
+        least, longest = (loop.time() + seconds for seconds in _LINGER_SECONDS)
+        while loop.time() < least or (door.open and loop.time() < longest):
+            await asyncio.sleep(0.02)
+        listener.close()
+        door.stop()
+        last = loop.time() + settings.graceful_seconds
+        if service is not None:
+            await service.stop(settings.graceful_seconds)
+        while (plane.waiting or door.open) and loop.time() < last:
+            await asyncio.sleep(0.01)
+        sweeping.cancel()
+        door.end()
+        crew.close()
+        if self._access is not None:
+            self._access.close()
 
-    async def sweep() -> None:
+    async def _listen(self, door: Door, sock: socket.socket) -> Reception | asyncio.Server:
+        """Take connections."""
+        loop = asyncio.get_running_loop()
+        if self._certificate is None:
+            return await loop.create_server(door.make, sock=sock)
+        from ganger.serving.http.tls import Reception
+
+        reception = Reception(door, sock, self._certificate)
+        reception.start()
+        return reception
+
+    async def _speak_grpc(self, desk: Desk, calls: int) -> tuple[GrpcService | None, int | None]:
+        """The service over gRPC, and its port. Raises BadInput."""
+        settings = self._settings
+        if settings.grpc_port is None:
+            return None, None
+        from ganger.serving.grpc.service import Address, GrpcService
+
+        service = GrpcService(desk, self._answered, CallIds())
+        address = Address(settings.host, settings.grpc_port, settings.body, calls)
+        return service, await service.start(address, self._certificate)
+
+    def _answered(self, request: Request | None, status: int, seconds: float) -> None:
+        answers = self._figures.answers
+        answers[status] = answers.get(status, 0) + 1
+        if self._access is not None:
+            fields = {"id": "", "method": "", "path": "", "note": "", "tenant": ""}
+            if request is not None:
+                fields = {
+                    "id": request.id,
+                    "method": request.method,
+                    "path": request.path[:500],
+                    "note": request.note,
+                    "tenant": self.tenants.names[request.tenant],
+                }
+                if request.trace is not None:
+                    fields |= request.trace._asdict()
+            self._access.add(**fields, status=int(status), ms=round(seconds * 1000, 3))
+
+    async def _sweep(self, desk: Desk, door: Door) -> None:
+        from ganger.serving.http.connections import SWEEP_SECONDS
+
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            endpoints.sweep()
-            figures.connections = len(door.open)
-            if access is not None:
-                access.flush(loop)
+            desk.sweep()
+            self._figures.connections = len(door.open)
+            if self._access is not None:
+                self._access.flush(asyncio.get_running_loop())
 
-    sweeping = asyncio.create_task(sweep())
-    ends = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ends.set)
-    server = await loop.create_server(door.make, sock=sock)
-    door.start()
-    began(*sock.getsockname()[:2])
-    await ends.wait()
-    endpoints.ready = False
-    least, longest = (loop.time() + seconds for seconds in _LINGER_SECONDS)
-    while loop.time() < least or (door.open and loop.time() < longest):
-        await asyncio.sleep(0.02)
-    server.close()
-    door.stop()
-    last = loop.time() + settings.graceful_seconds
-    while (plane.waiting or door.open) and loop.time() < last:
-        await asyncio.sleep(0.01)
-    sweeping.cancel()
-    door.end()
-    crew.close()
-    if access is not None:
-        access.close()
+    def _read_again(self) -> None:
+        """Keys and certificate may have changed; what is not valid changes nothing."""
+        for read in (self.tenants.read, self._certificate and self._certificate.read):
+            try:
+                if read:
+                    read()
+            except BadInput as fault:
+                log.error("%s; what was read before stays in force", fault)
+
+
+def _certificate(settings: Settings) -> Certificate | None:
+    chain, key = settings.certificate, settings.certificate_key
+    if chain is None and key is None:
+        return None
+    if chain is None or key is None:
+        raise BadInput(
+            "it needs the other one, too",
+            where="--tls-cert" if key is None else "--tls-key",
+            mend="give both --tls-cert and --tls-key",
+        )
+    from ganger.serving.http.tls import Certificate
+
+    return Certificate(chain, key)

@@ -82,6 +82,7 @@ class Simulator:
         self._attempts = Attempts(declared, duration, physics, evaluations)
         self._speeds = Speeds(self._attempts) if physics.changing else None
         self._physics, self._costs, self._loading = physics, physics.costs, physics.costs.load
+        self._first_cost = self._costs.start + self._costs.profiling
         self._uniform = physics.uniform and not physics.changing
         self.searcher: Searcher = AsStated()
         """What children truly are that policies ask for."""
@@ -188,6 +189,8 @@ class Simulator:
                     self._happen(rank, subject, token, events)
                 elif alive[subject] == token:
                     self._end(subject, token % SUSPENSION, events)
+            if self._speeds is not None:
+                self._speeds.settle(events)
             if self._arrives == at:
                 self._submit(at, events)
             if until == at:
@@ -229,12 +232,13 @@ class Simulator:
             elif type(action) is Retire:
                 self._over(action.job, self._attempts.instant)
         if self._speeds is not None:
+            self._speeds.settle(self._attempts.instant)
             self._speeds.refuse_crowded()
 
     def _disturbed_by(self, job: int) -> None:
         """The speeds of a job that began or ceased to compute, and of those near it."""
         if self._speeds is not None:
-            self._speeds.refresh([job, *self._speeds.neighbours(job)], self._attempts.instant)
+            self._speeds.refresh([job, *self._speeds.leaving(job)], self._attempts.instant)
 
     def _resize(self, action: Resize) -> None:
         """By the rescale protocol, where there is one for it; else stop, save, and restart."""
@@ -256,11 +260,12 @@ class Simulator:
     # ------------------------------------------------------------------ what happens
 
     def _submit(self, at: int, events: list[AnyEvent]) -> None:
-        job, arrivals, n = self._next, self._arrivals, self._n
-        while job < n and arrivals[job] == at:
+        job = self._next
+        while self._arrives == at:
             events.append(Submitted(job))
             job += 1
-        self._next, self._arrives = job, arrivals[job] if job < n else NEVER
+            self._arrives = self._arrivals[job] if job < self._n else NEVER
+        self._next = job
 
     def _happen(self, rank: int, subject: int, token: int, events: list[AnyEvent]) -> None:
         attempt = token % SUSPENSION
@@ -292,9 +297,9 @@ class Simulator:
             self._node_up(subject, events, booted=token > 0)
 
     def _end(self, job: int, attempt: int, events: list[AnyEvent]) -> None:
-        near = self._speeds.neighbours(job) if self._speeds is not None else ()
+        near = self._speeds.leaving(job) if self._speeds is not None else ()
         self._alive[job] = 0
-        self._did[job] = float(self._total[job])
+        self._did[job] = self._total[job]
         if self._by_node:
             self._attempts.forget(job)
         events.append(Finished(job, attempt))
@@ -318,13 +323,16 @@ class Simulator:
         before: float | None = None,
     ) -> None:
         """An attempt begins. `before`: the speed of the one that hands over to it."""
-        if placement and placement[0].share and self._speeds is None:
+        if self._speeds is None and placement and placement[0].share:
             raise BadInput(
                 "jobs share whole GPUs, and no profile says what that costs",
                 where=self._declared.name(job),
                 mend="give a table with throughputs of pairs",
             )
-        cost = self._start_cost(job, attempt, handed_over=before is not None)
+        if attempt == 1 and before is None:
+            cost = self._first_cost
+        else:
+            cost = self._next_cost(job, handed_over=before is not None)
         if self._slices and self._slice(job):
             cost += self._costs.slicing
         at = self.now + cost
@@ -355,18 +363,17 @@ class Simulator:
         made = [self._instances.need(device, at, size) for device, (at, size) in slices]
         return any(made)
 
-    def _start_cost(self, job: int, attempt: int, *, handed_over: bool) -> int:
+    def _next_cost(self, job: int, *, handed_over: bool) -> int:
+        """What the start of an attempt costs that is not the first, microseconds."""
         if handed_over:
             return self._physics.protocol.pause or 0
-        if attempt == 1:
-            return self._costs.start + self._costs.profiling
         own: int = self._restore[job]
         return own if own >= 0 else self._costs.restore
 
     def _stop(self, job: int, attempt: int, *, over: bool = False) -> None:
         if self._alive[job] % SUSPENSION != attempt:
             return
-        near = self._speeds.neighbours(job) if self._speeds is not None else ()
+        near = self._speeds.leaving(job) if self._speeds is not None else ()
         killed = self._on_preempt[job] == _KILL
         if killed:
             self._did[job] = 0.0
@@ -445,7 +452,7 @@ class Simulator:
         self, job: int, attempt: int, events: list[AnyEvent], *, why: str, final: bool
     ) -> None:
         """The attempt breaks now; what it did since its last checkpoint is lost."""
-        near = self._speeds.neighbours(job) if self._speeds is not None else ()
+        near = self._speeds.leaving(job) if self._speeds is not None else ()
         attempts = self._attempts
         before, counted = attempts.done(job), attempts.counted.get(job, 0)
         attempts.halt(job)

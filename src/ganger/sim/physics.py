@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ganger.core.books.ledger import members
+from ganger.core.books.links import Links, Transfer
 from ganger.core.plan import Placement
 from ganger.core.profiles import Profiles
 from ganger.core.spec import Locality
@@ -33,8 +34,9 @@ class Costs:
     the last. `profiling`: what a job's first attempt spends on being measured, without progress
     that counts, before it computes; only under policies that need throughputs. `boot`: from
     switching a node on until it can be used. `slicing`: what a start takes more where a slice of a
-    device (MIG) has to be made for it. `rescale`: the name of the protocol (see
-    `sim.rescale`) by which a running job gets other GPUs; "" for a stop and a start.
+    device (MIG) has to be made for it. `rescale`: the name of the protocol (see `sim.rescale`) by
+    which a running job gets other GPUs; "" for a stop and a start. `by_step`: the transfers of
+    every step are flows on the links between nodes; else jobs move in the mean (see `sim.links`).
     """
 
     start: int = 0
@@ -47,6 +49,7 @@ class Costs:
     boot: int = 0
     slicing: int = 0
     rescale: str = ""
+    by_step: bool = False
 
 
 @dataclass
@@ -75,6 +78,10 @@ class Physics:
         """Jobs may slow each other down by their traffic with the memory of a host."""
         self.changing = self.disturbing or self.protocol.pause is not None
         self.changing |= self.fed or self.streaming or any(each.shares for each in every)
+        network, moves = self.nodes.spec.network, any(each.steps is not None for each in every)
+        self.links = Links(self.nodes, network) if network is not None and moves else None
+        """The links between nodes, where they and what jobs move over them are known."""
+        self.changing |= self.links is not None
         """Speeds change while jobs run, with more than their own progress (see `sim.speeds`)."""
         self.interference = Interference(
             self.profiles, {kind.name: kind.memory for kind in self.nodes.type_specs}
@@ -195,6 +202,15 @@ class Physics:
             alone = profile.rate(kind.name, kind.speed, size, asked, tier)
             self._known[key] = self.steady * part * alone
         return self._known[key]
+
+    def transfer(self, declared: Declared, job: int, placement: Placement) -> Transfer | None:
+        """What the job moves between nodes in each step; None: nothing, or it is not known."""
+        profile = self.profiles.of(declared.models[declared.model[job]])
+        if self.links is None or profile.steps is None or profile.goodput is not None:
+            return None
+        kind = self.nodes.type_specs[self.nodes.gpu_type[placement[0].node]]
+        speed = profile.by_type.get(kind.name, kind.speed)
+        return self.links.transfer(profile.steps, placement, self.tier(placement), speed)
 
     def spliced(self, gpus: int, asked: int) -> tuple[int, float]:
         """The size at which a job on `gpus` GPUs that asks for `asked` computes, and what is left

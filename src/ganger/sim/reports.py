@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from math import isnan
+from math import isnan, nan
 from typing import Protocol
 
 import msgspec
@@ -15,6 +15,7 @@ from ganger.core.events import Evaluated
 from ganger.core.plan import Spawn
 from ganger.core.spec import JobSpec, Kind
 from ganger.core.state.jobs import Declared
+from ganger.core.tuning.goals import Constraint, feasible
 from ganger.core.units import NEVER
 from ganger.sim.evaluation import instant
 
@@ -47,6 +48,8 @@ class Journal:
     def __init__(self) -> None:
         self.at, self.job = array("q"), array("q")
         self.epoch, self.value = array("d"), array("d")
+        self.broken: set[int] = set()
+        """The places of reports that break a constraint."""
 
     def __len__(self) -> int:
         return len(self.at)
@@ -56,15 +59,17 @@ class CurveReports:
     """When trials report and what; in place of `Evaluations`. A trial has done all its work with
     the last entry of its curve, at the speed of the machine on which the curve was measured."""
 
-    def __init__(self, metric: str, metrics: tuple[str, ...]) -> None:
-        self._metric = metric
+    def __init__(
+        self, metric: str, metrics: tuple[str, ...], constraints: tuple[Constraint, ...] = ()
+    ) -> None:
+        self._metric, self._constraints = metric, constraints
         self._others = [name for name in metrics if name != metric]
         self._curves: dict[int, TrialCurve] = {}
         self.at: dict[int, int] = {}
         """By job the time of its next report."""
         self.kept = Journal()
         self.heard: Callable[[int, float, float], object] = lambda job, epoch, value: None
-        """Is told of each report: job, epoch, value."""
+        """Is told of each report: job, epoch, value (NaN where it breaks a constraint)."""
 
     def __bool__(self) -> bool:
         return True
@@ -79,6 +84,14 @@ class CurveReports:
     def last_epoch(self, job: int) -> float:
         """The epoch with which the curve of the job ends."""
         return self._curves[job].epochs[-1]
+
+    def at_epoch(self, job: int, epoch: float) -> dict[str, float]:
+        """All metrics of the job's report after so many epochs."""
+        curve = self._curves[job]
+        number = bisect_right(curve.epochs, epoch) - 1
+        return (
+            {name: values[number] for name, values in curve.values.items()} if number >= 0 else {}
+        )
 
     def length(self, job: int) -> int:
         """How long the job takes until it reports last, microseconds at the size asked for."""
@@ -113,7 +126,11 @@ class CurveReports:
         kept.job.append(job)
         kept.epoch.append(epoch)
         kept.value.append(value)
-        self.heard(job, epoch, value)
+        if self._constraints and not feasible(self._constraints, others):
+            kept.broken.add(len(kept.value) - 1)
+            self.heard(job, epoch, nan)
+        else:
+            self.heard(job, epoch, value)
         final = number + 1 == len(ends)
         return Evaluated(job, attempt, epoch, None if isnan(value) else value, others, final)
 

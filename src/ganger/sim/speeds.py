@@ -18,6 +18,7 @@ from ganger.estimate.sharing.partial_backprop import part_of_step, worth
 from ganger.sim import tenancy
 from ganger.sim.attempts import FAIL, FINISH, PACE, SUSPENSION, Attempts
 from ganger.sim.host_resources import HostResources
+from ganger.sim.links.sharing import Sharing
 from ganger.sim.tenancy import Guest, Has, Terms
 
 _START = Started.rank
@@ -71,6 +72,8 @@ class Speeds:
         """By job with others on GPUs of that type on which their memory does not fit: these."""
         self.awaited: set[int] = set()
         """Jobs whose Started is filed and has not happened."""
+        self.links = Sharing(attempts) if attempts.physics.links is not None else None
+        """What sharing links between nodes leaves of speeds."""
 
     # ------------------------------------------------------------------ rescaling
 
@@ -84,7 +87,7 @@ class Speeds:
             return None
         before = self._level[job]
         attempts.halt(job)
-        near = self.neighbours(job)
+        near = self.leaving(job)
         attempts.alive[job] = 0
         attempts.forget(job)
         attempts.instant.append(Released(job, action.attempt - 1, attempts.done(job)))
@@ -107,6 +110,8 @@ class Speeds:
         self._level[job] = level
         self._hosts.start(job)
         self._supply[job] = self._hosts.supply(job, placement)
+        if self.links is not None:
+            self.links.moved.add(job)
         self.refresh([job, *self.neighbours(job)], attempts.instant)
         if job in self._grown:
             until = attempts.began[job] + ready
@@ -128,6 +133,8 @@ class Speeds:
         for job in held.keys() & self._terms.keys():
             self._by_terms(job)
             self._settles[job] = [(0, has) for _, has in self._settles[job]]
+        if self.links is not None:
+            self.links.adopt(held, knobs)
         if self._physics.streaming:  # how much each moves is not told by how fast it is
             rates = [
                 (job, self._physics.rate(self._attempts.declared, job, held[job])) for job in held
@@ -144,11 +151,26 @@ class Speeds:
         rates have settled."""
         if token == _SETTLED:
             self.refresh([job], events)
+        if token < _SETTLED and self.links is not None:
+            self.links.reached(job, token)
         if token == -self._attempts.alive[job] % SUSPENSION:
             level = self._grown.pop(job, None)
             if level is not None and self._attempts.alive[job]:
                 self._level[job] = level
                 self.refresh([job], events)
+
+    # ------------------------------------------------------------------ links
+
+    def leaving(self, job: int) -> list[int]:
+        """The job computes no more on its GPUs; its neighbours, whose speeds that may change."""
+        if self.links is not None:
+            self.links.moved.add(job)
+        return self.neighbours(job)
+
+    def settle(self, events: list[AnyEvent]) -> None:
+        """After all that happened at one instant: the speeds of those that share links."""
+        if self.links is not None and (changed := self.links.settle()):
+            self.refresh(changed, events)
 
     # ------------------------------------------------------------------ supply
 
@@ -161,6 +183,8 @@ class Speeds:
             self._supply[job] = self._hosts.supply(job, placement)
             if "request" in action.knobs:
                 self._set_terms(job, action)
+            if self.links is not None:
+                self.links.tune(job, action.knobs)
             near = self.neighbours(job) if self._hosts.shared else ()
             self.refresh([job, *near], attempts.instant)
 
@@ -364,6 +388,8 @@ class Speeds:
     def _slowed(self, job: int, level: float) -> float:
         """What is left of the speed that the job's placement allows."""
         rate = level / self._slowdown(job) * self._supply[job]
+        if self.links is not None:
+            rate *= self.links.part(job)
         where = self._attempts.where[job]
         if job in self._terms:
             return rate * self._by_terms(job)
@@ -384,7 +410,9 @@ class Speeds:
         if awaited:
             heappush(heap, (began, _START, job, token))
         elif not self._corrected(job, attempt, rate):
-            events.append(Progressed(job, attempt, attempts.done(job), rate))
+            told = rate if self.links is None else self.links.tell(job, rate)
+            if told is not None:
+                events.append(Progressed(job, attempt, attempts.done(job), told))
         if attempts.total[job] < NEVER:
             takes = math.ceil((attempts.total[job] - attempts.did[job]) / rate)
             heappush(heap, (began + takes + attempts.leaving, FINISH, job, token))

@@ -20,7 +20,17 @@ from ganger import __version__
 from ganger.client.connection import NoDaemon
 from ganger.core.errors import BadInput, GangerError
 from ganger.web.door import session_of
-from ganger.web.pages import cluster, entrance, job, queue, tenants
+from ganger.web.pages import (
+    cluster,
+    entrance,
+    families,
+    job,
+    lab,
+    queue,
+    recipes,
+    tenants,
+    whatif,
+)
 from ganger.web.pages.frame import Pages, failed, page, pages_of
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -28,7 +38,7 @@ _TYPES: Final = {
     ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".LICENSE": "text/plain",
 }  # fmt: skip
 _OWN: Final = ("ganger.web", "static")
-_SCRIPTS: Final = ("app.js", "theme.js", "worker.js", "load.js", "enter.js")
+_SCRIPTS: Final = ("app.js", "theme.js", "worker.js", "load.js", "enter.js", "lab.js")
 _VENDOR: Final = ("htmx.min.js", "uplot.min.js", "uplot.min.css", "htmx.LICENSE", "uplot.LICENSE")
 _FILES: Final = {
     **dict.fromkeys(("style.css", "icon.svg", *_SCRIPTS), _OWN),
@@ -42,6 +52,38 @@ def application(pages: Pages) -> Starlette:
     """The application over `pages`."""
     get, post = ["GET"], ["POST"]
     routes = [
+        Route("/recipes", _seen(recipes.recipes), methods=get),
+        Route("/recipes/cards", _seen(recipes.recipe_cards), methods=get),
+        Route("/recipes/{name}", _seen(recipes.recipe), methods=get),
+        Route("/recipes/{name}/schedule.svg", _seen(recipes.recipe_schedule), methods=get),
+        Route("/sessions", _seen(entrance.sessions, full=True), methods=get),
+        Route("/sessions/end", _seen(entrance.end_session), methods=post),
+        Route("/events", _seen(entrance.events), methods=get),
+        Route("/enter", entrance.enter_page, methods=get),
+        Route("/enter", entrance.enter, methods=post),
+        Route("/favicon.ico", _nothing, methods=get),
+        Route("/static/{name:path}", static, methods=get),
+        Route("/lab", _seen(lab.lab, full=True), methods=get),
+        Route("/lab", _seen(lab.begin), methods=post),
+        Route("/lab/{number}", _seen(lab.result, full=True), methods=get),
+        Route("/lab/{number}/now", _seen(lab.result_now, full=True), methods=get),
+        Route("/lab/{number}/figures.csv", _seen(lab.csv, full=True), methods=get),
+        Route("/lab/{number}/end", _seen(lab.end), methods=post),
+    ]
+    if pages.lab:
+        routes.append(Route("/", _seen(lab.lab, full=True), methods=get))
+    else:
+        routes += _of_a_daemon()
+    app = Starlette(routes=routes, exception_handlers={HTTPException: _http})
+    app.router.redirect_slashes = False
+    app.state.pages = pages
+    return app
+
+
+def _of_a_daemon() -> list[Route]:
+    """The pages over a daemon."""
+    get, post = ["GET"], ["POST"]
+    return [
         Route("/", _seen(cluster.cluster), methods=get),
         Route("/cluster/map", _seen(cluster.cluster_map), methods=get),
         Route("/cluster/load", _seen(cluster.load), methods=get),
@@ -54,23 +96,25 @@ def application(pages: Pages) -> Starlette:
         Route("/queue", _seen(queue.queue), methods=get),
         Route("/queue/rows", _seen(queue.queue_rows), methods=get),
         Route("/queue/orders", _seen(queue.orders), methods=post),
+        Route("/queue/ahead", _seen(queue.ahead), methods=post),
         Route("/jobs/{job}", _seen(job.job, full=True), methods=get),
         Route("/jobs/{job}/now", _seen(job.job_now, full=True), methods=get),
         Route("/jobs/{job}/why", _seen(queue.why, full=True), methods=get),
         Route("/jobs/{job}/log", _seen(job.log, full=True), methods=get),
         Route("/jobs/{job}/log/file", _seen(job.log_file, full=True), methods=get),
-        Route("/sessions", _seen(entrance.sessions, full=True), methods=get),
-        Route("/sessions/end", _seen(entrance.end_session), methods=post),
-        Route("/events", _seen(entrance.events), methods=get),
-        Route("/enter", entrance.enter_page, methods=get),
-        Route("/enter", entrance.enter, methods=post),
-        Route("/favicon.ico", _nothing, methods=get),
-        Route("/static/{name:path}", static, methods=get),
+        Route("/jobs/{job}/again", _seen(job.again), methods=post),
+        Route("/jobs/{job}/children", _seen(families.children, full=True), methods=get),
+        Route("/jobs/{job}/windows", _seen(families.windows, full=True), methods=get),
+        Route("/experiments", _seen(families.experiments), methods=get),
+        Route("/experiments/rows", _seen(families.experiment_rows), methods=get),
+        Route("/services", _seen(families.services), methods=get),
+        Route("/services/rows", _seen(families.service_rows), methods=get),
+        Route("/whatif", _seen(whatif.whatif, full=True), methods=get),
+        Route("/whatif", _seen(whatif.begin), methods=post),
+        Route("/whatif/{number}", _seen(whatif.result, full=True), methods=get),
+        Route("/whatif/{number}/now", _seen(whatif.result_now, full=True), methods=get),
+        Route("/whatif/{number}/end", _seen(whatif.end), methods=post),
     ]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: _http})
-    app.router.redirect_slashes = False
-    app.state.pages = pages
-    return app
 
 
 def _seen(handler: Handler, *, full: bool = False) -> Handler:
@@ -89,6 +133,8 @@ def _seen(handler: Handler, *, full: bool = False) -> Handler:
         pages_of(request).live.used = time.monotonic()
         try:
             return await handler(request)
+        except HTTPException:
+            raise
         except NoDaemon as error:
             await pages_of(request).live.look()
             return failed(request, error)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gzip
+import os
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Any, Final
 
-from ganger.client.connection import Client, NoDaemon
-from ganger.core.errors import GangerError
+from ganger.client.connection import BEAT_SECONDS, Client, NoDaemon
+from ganger.client.places import Places
+from ganger.core.errors import BadInput, GangerError
 
 AT_ONCE: Final = 4
 SLOW_AT_ONCE: Final = 2
-"""Questions that the daemon may work on for seconds, and texts that are passed on."""
+"""Questions that the daemon may work on for seconds."""
+TEXTS_MAX: Final = 8
+"""Texts that are passed on at once: a browser may pause a download for hours."""
 KEPT_MAX: Final = 64
 """How many answers are kept until the next change."""
 _TIMEOUT_SECONDS: Final = 15.0
@@ -27,18 +31,21 @@ class Backend:
     """The daemon of the home at `root`, as asynchronous code asks it."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self._root, self._places = root, Places(root)
         self._idle: LifoQueue[Client] = LifoQueue()
         self._quick = asyncio.Semaphore(AT_ONCE)
         self._slow = asyncio.Semaphore(SLOW_AT_ONCE)
+        self._texts = 0
 
-    async def get(self, path: str, kind: Any, *, slow: bool = False, **query: Any) -> Any:
+    async def get(self, path: str, kind: Any, /, *, slow: bool = False, **query: Any) -> Any:
         """An answer. Raises Refusal or NoDaemon."""
         return await self._call("GET", path, kind, slow=slow, query=query)
 
-    async def order(self, method: str, path: str, kind: Any, body: Any = None) -> Any:
-        """Have something changed. Raises Refusal or NoDaemon."""
-        return await self._call(method, path, kind, body=body)
+    async def order(
+        self, method: str, path: str, kind: Any, body: Any = None, *, slow: bool = False
+    ) -> Any:
+        """Have something changed, or looked at that needs a body. Raises Refusal or NoDaemon."""
+        return await self._call(method, path, kind, body=body, slow=slow)
 
     async def _call(
         self, method: str, path: str, kind: Any, *, slow: bool = False, **more: Any
@@ -50,13 +57,43 @@ class Backend:
         async with self._slow if slow else self._quick:
             return await asyncio.to_thread(ask)
 
+    def refuse_text(self) -> None:
+        """Raise BadInput if as many texts are passed on as may be."""
+        if self._texts >= TEXTS_MAX:
+            raise BadInput(
+                f"{TEXTS_MAX} files are being saved already", mend="wait until one of them is there"
+            )
+
     async def text(self, path: str, **query: Any) -> AsyncIterator[bytes]:
         """A text of any length, piece by piece."""
-        async with self._slow:
+        self._texts += 1
+        try:
             with self._client(_SLOW_SECONDS, fresh=True) as client:
                 pieces = client.stream(path, query)
                 while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
                     yield piece
+        finally:
+            self._texts -= 1
+
+    async def steps(self) -> AsyncGenerator[None, None]:
+        """The daemon's own stream: once when it answers, and after each step that it makes (several
+        that come together are told as one). It ends when the daemon hangs up, or says nothing for
+        longer than it should."""
+        folder = os.open(self._places.socket.parent, os.O_PATH | os.O_DIRECTORY)
+        try:  # a socket's path must be short
+            path = f"/proc/self/fd/{folder}/{self._places.socket.name}"
+            reader, writer = await asyncio.open_unix_connection(path)
+        finally:
+            os.close(folder)
+        try:
+            writer.write(b"GET /v1/events?steps=1 HTTP/1.0\r\nHost: daemon\r\n\r\n")
+            if b" 200 " not in await asyncio.wait_for(reader.readline(), _TIMEOUT_SECONDS):
+                return
+            while line := await asyncio.wait_for(reader.readline(), 2 * BEAT_SECONDS):
+                if line.startswith((b"event:", b": ")):
+                    yield
+        finally:
+            writer.close()
 
     @contextlib.contextmanager
     def _client(self, timeout: float, *, fresh: bool) -> Iterator[Client]:

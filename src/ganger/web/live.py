@@ -1,9 +1,10 @@
-"""What changed: the daemon is asked for its revision while anybody looks, and browsers learn of it
-by server-sent events. The load of the last day is kept beside it."""
+"""What changed: while anybody looks, the daemon's own stream says when steps were made, and
+browsers learn of it by server-sent events. The load of the last day is kept beside it."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import AsyncIterator
@@ -16,7 +17,8 @@ from ganger.core.errors import GangerError
 from ganger.web.backend import Backend
 
 LOOK_SECONDS: Final = 0.4
-"""How often the daemon is asked while a page is open; its answer takes about a millisecond."""
+"""How often the daemon is asked how it does at most, where steps follow each other."""
+RETRY_SECONDS: Final = 1.0
 REST_SECONDS: Final = 10.0
 STREAMS_MAX: Final = 256
 SAMPLE_SECONDS: Final = 30.0
@@ -39,8 +41,8 @@ class Live:
     """Follows the daemon behind `backend`. `tick` grows with every change, `status` is what the
     daemon last answered, `up` whether it answers."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, *, alone: bool = False) -> None:
+        self._backend, self._alone = backend, alone
         self.tick = 1
         self.status: Status | None = None
         self.up = False
@@ -56,17 +58,44 @@ class Live:
 
     async def run(self) -> None:
         """Follow until the task is cancelled."""
+        beside = asyncio.create_task(self._sampling())
+        try:
+            while True:
+                self._wake.clear()
+                if self.streams and not self._alone:
+                    await self._follow()
+                    rest = RETRY_SECONDS
+                else:
+                    rest = REST_SECONDS
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), rest)
+        finally:
+            beside.cancel()
+
+    async def _sampling(self) -> None:
+        """Look now and then, whether anybody follows or not: load is a matter of time."""
         while True:
+            await asyncio.sleep(REST_SECONDS)
             await self.look()
-            rest = LOOK_SECONDS if self.streams else REST_SECONDS
-            self._wake.clear()
-            try:
-                await asyncio.wait_for(self._wake.wait(), rest)
-            except TimeoutError:
-                continue
+
+    async def _follow(self) -> None:
+        """Look whenever the daemon made steps, as long as it says so and somebody wants to know."""
+        try:
+            async with contextlib.aclosing(self._backend.steps()) as steps:
+                async for _ in steps:
+                    await self.look()
+                    if not self.streams:
+                        return
+                    await asyncio.sleep(LOOK_SECONDS)
+        except OSError:  # nobody listens there, or it hung: TimeoutError is one
+            pass
+        await self.look()
 
     async def look(self) -> None:
-        """Ask the daemon how it does, now."""
+        """Ask the daemon how it does, now; alone there is none, and nothing changes."""
+        if self._alone:
+            self.up, self.answered = True, time.time()
+            return
         before = (self.up, self.status.revision, self.status.pid) if self.status else (False, 0, 0)
         try:
             status: Status = await self._backend.get("/v1/status", Status)
@@ -78,9 +107,10 @@ class Live:
             self._sample(status)
         now = (self.up, self.status.revision, self.status.pid) if self.status else (False, 0, 0)
         if now != before:
-            self._bump()
+            self.bump()
 
-    def _bump(self) -> None:
+    def bump(self) -> None:
+        """Tell browsers that there is something new."""
         self.tick += 1
         self._changed.set()
         self._changed = asyncio.Event()
@@ -102,8 +132,8 @@ class Live:
         self.streams += 1
         self._wake.set()
         try:
-            yield b"retry: 2000\n\n" + self.hello()
             sent, beat = self.tick, time.monotonic()
+            yield b"retry: 2000\n\n" + self.hello()
             while not self.leaving:
                 changed = self._changed
                 if sent == self.tick:

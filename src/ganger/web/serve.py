@@ -110,8 +110,10 @@ class Server:
         self._port = self._socket.getsockname()[1]
         backend = Backend(root)
         self._sessions = Sessions(time.monotonic, time.time)
-        self._live = Live(backend)
-        self._pages = Pages(backend, self._live, self._sessions, address, settings.home)
+        self._live = Live(backend, alone=settings.lab)
+        self._pages = Pages(
+            backend, self._live, self._sessions, address, settings.home, lab=settings.lab
+        )
         self._listening: asyncio.Server | None = None
         self._own = 0
         self._uvicorn = uvicorn.Server(
@@ -155,6 +157,7 @@ class Server:
         await self._live.look()
         following = asyncio.create_task(self._live.run())
         watching = asyncio.create_task(self._watch())
+        expecting = asyncio.create_task(self._pages.expected.run())
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
         before = os.umask(0o177)
@@ -171,8 +174,10 @@ class Server:
         try:
             await self._uvicorn.serve(sockets=[self._socket])
         finally:
+            await self._pages.pool.close()
             following.cancel()
             watching.cancel()
+            expecting.cancel()
             self._unlisten()
 
     def _unlisten(self) -> None:

@@ -8,9 +8,9 @@ instance, price` or `prices` (a file), `bid, available` (a file), `notice, bille
 (`core.spec.Offer`). If wanted it
 holds `gpu_types` (`name, memory, watts, idle_watts`, `watts_from`: card, measured, assumed or
 stated, `price` in USD an hour, `speed`), `tenants` (`name, quota` in GPUs, `weight, parent`),
-`name` and `carbon` (g/kWh). HiEST's JSON says of `machines[number]` `core_per_socket`,
-`mem_per_socket` and `mem_per_gpu` (GB), `gpu_per_socket` and `gpu_distance`, whose least is an
-island's.
+`name`, `carbon` (g/kWh) and `network` (`workloads.topology`). HiEST's JSON says of
+`machines[number]` `core_per_socket`, `mem_per_socket` and `mem_per_gpu` (GB), `gpu_per_socket` and
+`gpu_distance`, whose least is an island's.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ganger.core.units import HOUR, MINUTE, SECOND, WHOLE, parse_duration, parse
 from ganger.workloads.documents import entries, figure, json_object, read_document
 from ganger.workloads.files import TextFile, open_text, suffix_of
 from ganger.workloads.rows import Category, Count, Text, read_delimited
+from ganger.workloads.topology import Layout, laid_out
 
 FORMAT: Final = "ganger.cluster/1"
 _GIB = 1024
@@ -137,6 +138,7 @@ class _Node(msgspec.Struct, forbid_unknown_fields=True):
     notice: str = "0s"
     billed: Literal["second", "minute", "hour"] = "second"
     rentable: bool = False
+    uplink: float | None = None
 
 
 class _Gpu(msgspec.Struct, forbid_unknown_fields=True):
@@ -147,6 +149,8 @@ class _Gpu(msgspec.Struct, forbid_unknown_fields=True):
     speed: float = 1.0
     idle_watts: float | None = None
     watts_from: Literal["card", "measured", "assumed", "stated"] | None = None
+    billed: Literal["second", "minute", "hour"] | None = None
+    least: str = "0s"
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
@@ -156,21 +160,28 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True):
     tenants: list[TenantSpec] = []
     name: str = ""
     carbon: float | None = None
+    network: Layout | None = None
 
 
 def _document(file: TextFile) -> ClusterSpec:
     document = read_document(file, FORMAT, _Document, docs="docs/cluster-file.md")
+    nodes = tuple(
+        _node(node, f"{file.where}: nodes[{i}]", file.path.parent)
+        for i, node in enumerate(document.nodes)
+    )
+    network = None
+    if document.network is not None:
+        place = f"{file.where}: network"
+        nodes, network = laid_out(document.network, nodes, place, file.path.parent)
     spec = ClusterSpec(
-        tuple(
-            _node(node, f"{file.where}: nodes[{i}]", file.path.parent)
-            for i, node in enumerate(document.nodes)
-        ),
+        nodes,
         tuple(
             _gpu(gpu, f"{file.where}: gpu_types[{i}]") for i, gpu in enumerate(document.gpu_types)
         ),
         tuple(document.tenants),
         document.name or file.path.name.split(".")[0],
         _stated(document.carbon, f"{file.where}: carbon", "give grams of CO2 for a kWh, 0 or more"),
+        network,
     )
     return describe(spec).check(file.where)
 
@@ -197,6 +208,7 @@ def _node(node: _Node, where: str, folder: Path) -> NodeSpec:
         max(
             _stated(node.memory_bandwidth, f"{where}.memory_bandwidth", "give GB/s, 0 or more"), 0.0
         ),
+        _stated(node.uplink, f"{where}.uplink", "give GB/s of a node's own link"),
     )
 
 
@@ -261,7 +273,9 @@ def _gpu(gpu: _Gpu, where: str) -> GpuType:
     memory = known.memory
     if gpu.memory is not None:
         memory = parse_memory(gpu.memory, where=f"{where}.memory")
-    return GpuType(gpu.name, memory, watts, gpu.price, gpu.speed, idle, source)
+    least = parse_duration(gpu.least, where=f"{where}.least")
+    per = _PER[gpu.billed] if gpu.billed is not None else 1
+    return GpuType(gpu.name, memory, watts, gpu.price, gpu.speed, idle, source, per, least)
 
 
 def _openb_nodes(file: TextFile) -> ClusterSpec:

@@ -38,7 +38,17 @@ def read_document(file: TextFile, form: str, into: type[T], *, docs: str) -> T:
         what, _, at = str(error).partition(" - at ")
         place = f"{file.where}: {at.strip('`')}" if at else file.where
         found = _advice(what, at.strip("`"), into)
-        raise BadInput(what, where=place, mend=f"{found}see {docs}") from None
+        raise BadInput(bound_in_words(what), where=place, mend=f"{found}see {docs}") from None
+
+
+_BOUND: Final = re.compile(r"Expected `(?:int|float)` (>=|>|<=|<) (\S+)")
+_BEYOND: Final = {">=": "less than", ">": "not above", "<=": "more than", "<": "not below"}
+
+
+def bound_in_words(what: str) -> str:
+    """What msgspec says of a number beyond its bounds, in plain words; all else as it is."""
+    bound = _BOUND.fullmatch(what)
+    return f"it is {_BEYOND[bound[1]]} {float(bound[2]):,g}" if bound else what
 
 
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(.*)`")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import os
 import sys
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ganger.core.errors import BadInput
 
@@ -75,6 +78,16 @@ class TextFile:
     def refuse(self, what: str, mend: str = "") -> BadInput:
         """An error about the file as a whole, to be raised."""
         return BadInput(what, where=self.where, mend=mend)
+
+
+@contextmanager
+def in_place_of(path: Path) -> Iterator[Path]:
+    """A file to write that takes the place of `path` once it is whole. It lies in a folder of our
+    own until then: where others may write they could lay a link in the file's place."""
+    with TemporaryDirectory(prefix=f".{path.name[:64]}.", dir=path.parent) as folder:
+        part = Path(folder, path.name)
+        yield part
+        os.replace(part, path)
 
 
 def suffix_of(path: Path) -> str:

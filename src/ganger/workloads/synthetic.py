@@ -37,7 +37,7 @@ from ganger.core.errors import BadInput
 from ganger.core.state.names import Names
 from ganger.core.units import HOUR, LONGEST_SECONDS, SECOND, WHOLE
 from ganger.workloads.build import Coded, Rows, assemble
-from ganger.workloads.site_profiles import PROFILES, Profile
+from ganger.workloads.measured.sites import PROFILES, Profile
 from ganger.workloads.trace import Trace
 
 F64 = NDArray[np.float64]

@@ -78,13 +78,18 @@ def busy(path: Path, rounds: int, width: int = 256) -> Path:
 
 
 def models_file(folder: Path, names: Sequence[str], *, base: float = 0.0005,
-                each: float = 0.0002, largest: int = 8, size: int = 0) -> Path:  # fmt: skip
+                each: float = 0.0002, largest: int = 8, size: int = 0, family: str = "",
+                accuracy: float = 0.0) -> Path:  # fmt: skip
     """A models file for ONNX files of these names, with one latency for all."""
     lines = ['format = "ganger.models/1"', '[[devices]]\nname = "cpu"']
     for name in names:
         lines.append(f'[[models]]\nname = "{name}"\nonnx = "{name}.onnx"')
         if size:
             lines.append(f"bytes = {size}")
+        if family:
+            lines.append(f'family = "{family}"')
+        if accuracy:
+            lines.append(f"accuracy = {accuracy}")
         lines.append(
             f'[[models.latency]]\ndevice = "cpu"\nbase = {base}\neach = {each}\nlargest = {largest}'
         )

@@ -16,7 +16,8 @@ from ganger.core.serving.world import Lane, World
 from ganger.core.units import NEVER
 from ganger.lab.serving.live import Machine, available_cores, prepared
 from ganger.serving.crew import Crew
-from ganger.serving.plane import LivePlane, Ticket
+from ganger.serving.plane import LivePlane, Watch
+from ganger.serving.tickets import Ticket
 from ganger.workloads.models.reading import read_models
 
 
@@ -32,10 +33,14 @@ class Seen:
         """(model, requests)."""
         self.reasons: set[str] = set()
         self.loads = 0
+        self.figures: Watch | None = None
+        """Looks on as well."""
 
     def ran(
         self, lane: Lane, order: Batch | Load, began: int, ended: int, tickets: Sequence[Ticket]
     ) -> None:
+        if self.figures is not None:
+            self.figures.ran(lane, order, began, ended, tickets)
         assert began >= self.until[lane.number], "a lane does two things at once"
         assert ended >= began
         self.until[lane.number] = ended
@@ -57,6 +62,8 @@ class Seen:
             self.batches.append((part.model, len(part.tasks)))
 
     def settled(self, ticket: Ticket) -> None:
+        if self.figures is not None:
+            self.figures.settled(ticket)
         assert ticket not in self.over, "a request ends twice"
         assert ticket.ended >= ticket.arrival
         self.over.append(ticket)
@@ -73,9 +80,8 @@ class Bench:
         def deliver(done: Callable[[Any], None], result: Any) -> None:
             loop.call_soon_threadsafe(done, result)
 
-        self.crew = Crew(
-            self.served.models, self.world.lanes, available_cores(), machine.threads, deliver
-        )
+        models = self.served.models[: len(self.world.models)]
+        self.crew = Crew(models, self.world.lanes, available_cores(), machine.threads, deliver)
         self.seen = Seen(self.world)
         self.plane = LivePlane(self.world, self.served.router, self.crew, loop, self.seen, limit)
         if not self.world.stores:

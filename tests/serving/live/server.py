@@ -40,6 +40,7 @@ class Server(NamedTuple):
 
     process: subprocess.Popen[str]
     port: int
+    grpc_port: int = 0
 
     @property
     def url(self) -> str:
@@ -104,10 +105,12 @@ def ended(sock: socket.socket) -> bool:
 
 
 @contextlib.contextmanager
-def serving(file: Path, *options: str) -> Iterator[Server]:
-    """A server of a models file; what it wrote must hold no traceback."""
+def serving(file: Path, *options: str, status: int = 0) -> Iterator[Server]:
+    """A server of a models file, which ends with that status; what it wrote must hold no
+    traceback."""
     code = "from ganger.cli.main import main; main()"
-    with (file.parent / "stderr").open("w+") as errors:
+    (file.parent / "stderr").unlink(missing_ok=True)
+    with (file.parent / "stderr").open("a+") as errors:  # what is written stays at the end
         process = subprocess.Popen(
             [sys.executable, "-c", code, "serve", str(file), "--port", "0", *options],
             stdout=subprocess.PIPE,
@@ -118,13 +121,14 @@ def serving(file: Path, *options: str) -> Iterator[Server]:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            place = re.search(r"http://127\.0\.0\.1:(\d+)", line)
+            place = re.search(r"https?://127\.0\.0\.1:(\d+)", line)
             errors.seek(0)
             assert place is not None, line + errors.read()
-            yield Server(process, int(place[1]))
+            grpc = re.search(r"gRPC at 127\.0\.0\.1:(\d+)", line)
+            yield Server(process, int(place[1]), int(grpc[1]) if grpc else 0)
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-            assert process.wait(30) == 0
+            assert process.wait(30) == status
             errors.seek(0)
             assert "Traceback" not in errors.read()
         finally:

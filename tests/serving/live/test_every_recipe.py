@@ -14,7 +14,7 @@ from ganger.core.errors import BadInput
 from ganger.core.units import NEVER
 from ganger.lab.serving.live import Machine, prepared
 from ganger.recipes.registry import make_router, recipes
-from ganger.serving.plane import Ticket
+from ganger.serving.tickets import Ticket
 from ganger.workloads.models.reading import read_models
 from serving.live.nets import models_file, times
 from serving.live.rig import Bench, run

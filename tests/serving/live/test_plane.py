@@ -121,20 +121,23 @@ def test_what_was_given_up_is_not_computed(folder: Path) -> None:
 
 
 def test_a_batch_that_nobody_wants_takes_no_lane(folder: Path) -> None:
+    """The second waits behind the first and is given up: its batch is over as soon as it begins."""
+
     async def story() -> None:
         busy(folder / "slow.onnx", 2000)
-        bench = Bench(models_file(folder, ["slow"]), Whole(least=2), Machine())
+        bench = Bench(models_file(folder, ["slow"]), Whole(), Machine())
         x = np.ones((4, 256), np.float32)
-        for _ in range(2):
-            bench.ask(0, x)
+        first = bench.ask(0, x)
+        await asyncio.sleep(0.001)
+        bench.ask(0, x)
+        await asyncio.sleep(0.001)
+        _, second = bench.plane.overdue(bench.plane.now() + 1)
+        bench.plane.give_up(second)
+        ticket = await first
+        while bench.world.open:
             await asyncio.sleep(0.001)
-            for ticket in bench.plane.overdue(bench.plane.now() + 1):
-                bench.plane.give_up(ticket)
-        for _ in range(100):
-            await asyncio.sleep(0.001)
-            if not bench.world.open:
-                break
-        assert not bench.world.open
+        assert len(bench.seen.batches) == 2
+        assert bench.seen.until[0] - ticket.ended < (ticket.ended - ticket.began) / 2
         bench.close()
 
     run(story)

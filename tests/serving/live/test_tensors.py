@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ganger.core.errors import BadInput
 from ganger.serving.datatypes import NUMPY
+from ganger.serving.desk import Inference
 from ganger.serving.http.tensors import JSON_BYTES_MAX, decode, encode
 from ganger.serving.runtime import Signature, Tensor
 
@@ -39,7 +40,7 @@ def test_what_is_encoded_is_decoded(
 ) -> None:
     """An answer is read as if it were a request; `fill` moves binary data off any boundary."""
     signature, array = taking(datatype, -1), np.array(values, NUMPY[datatype])
-    pieces, length = encode(signature, "n" * fill, [array], [(0, binary)])
+    pieces, length = encode(signature, Inference("n" * fill, {}, {}, [(0, binary)]), [array])
     answer = json.loads(pieces[0])
     (tensor,) = answer["outputs"]
     head = json.dumps({"inputs": [{**tensor, "name": "x"}], "id": "n" * fill}).encode()
@@ -127,6 +128,6 @@ def test_words_are_utf_8_and_as_long_as_they_say() -> None:
 
 def test_numbers_that_json_does_not_have_become_null() -> None:
     array = np.array([[np.nan, np.inf]], np.float32)
-    pieces, length = encode(taking("FP32", -1, 2), "", [array], [(0, False)])
+    pieces, length = encode(taking("FP32", -1, 2), Inference("", {}, {}, [(0, False)]), [array])
     assert json.loads(pieces[0])["outputs"][0]["data"] == [None, None]
     assert length is None

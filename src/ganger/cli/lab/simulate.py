@@ -198,6 +198,7 @@ Examples:
     help="How running jobs are resized: stop-restart, side-car, stop-free, io-free or "
     "device-proxy.",
 )
+@click.option("--by-step", is_flag=True, help="Simulate every step's transfers over shared links.")
 @click.option(
     "--outages",
     metavar="FILE|mtbf=..,mttr=..",
@@ -264,7 +265,7 @@ def simulate(
     if is_experiment(trace):
         from ganger.cli.lab.tuning import simulate_experiment
 
-        simulate_experiment(trace, recipe, {**options, "cluster": cluster})
+        simulate_experiment(trace, recipe, {**options, "trace": trace, "cluster": cluster})
         return
     for name in ("curves", "task", "per_trial"):
         if options[name]:
@@ -313,6 +314,7 @@ def simulate_jobs(trace: Path, cluster: str | None, recipe: str, options: dict[s
         slicing=parse_duration(options["slicing"], where="--slicing-cost"),
         rescale=_protocol(options["rescale"]),
         checkpoint_every=parse_duration(options["every"], where="--checkpoint-every"),
+        by_step=options["by_step"],
     )
     setup = Setup(
         knows=options["knows"],

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
+from ganger.cli.lab.shown_runs import refuse_no_folder
 from ganger.cli.lab.trace import console, plain_table
 from ganger.cli.progress import Bar
 from ganger.core.errors import BadInput
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
 _USED: Final = {
     "trace", "schema", "cluster", "recipe", "seeds", "curves", "task", "per_trial", "begin",
-    "checkpoint", "restore", "finish", "as_json", "validate", "quiet", "workers",
+    "checkpoint", "restore", "finish", "as_json", "validate", "quiet", "workers", "report",
 }  # fmt: skip
 """The options that mean something for an experiment."""
 
@@ -45,28 +49,22 @@ def simulate_experiment(path: Path, recipe: str, options: dict[str, Any]) -> Non
     recipes = split_specs(recipe if given("recipe") != _DEFAULT else experiment.document.recipe)
     if not recipes:
         raise BadInput("it names none", where="--recipe", mend="write like tune.asha,tune.sha")
+    refuse_no_folder(options, "per_trial", "report")
+    _refuse_overwriting(options, (path, Path(options["curves"])))
     target: Path | None = options["per_trial"]
-    if target is not None and not target.absolute().parent.is_dir():
-        raise BadInput(
-            f"no folder {str(target.parent)!r}", where="--per-trial", mend="make it first"
-        )
-    if target is not None and target.exists():
-        for read in (path, Path(options["curves"])):
-            if read.exists() and target.samefile(read):
-                raise BadInput(
-                    f"it would overwrite {read}, which is read",
-                    where="--per-trial",
-                    mend="name another file",
-                )
+    report: Path | None = options["report"]
     place, seeds = _place(experiment, options), _seeds(experiment, options)
     tasks = [(name, seed) for name in recipes for seed in seeds]
     runs: list[TuningRun] = []
     with Bar(f"{len(tasks)} runs", options["quiet"] or options["as_json"]) as bar:
         for name, seed in tasks:
-            runs.append(run_experiment(experiment, source, name, seed, place))
+            watch = report is not None
+            runs.append(run_experiment(experiment, source, name, seed, place, watch=watch))
             bar.show(len(runs) / len(tasks), 1.0)
     if target is not None:
         write_bytes(target, per_trial(runs).encode())
+    if report is not None:
+        _write_report(runs, report, options)
     if options["as_json"]:
         figures = {"experiment": str(path), "runs": [run.to_json() for run in runs]}
         click.echo(json.dumps(figures, indent=2))
@@ -75,6 +73,30 @@ def simulate_experiment(path: Path, recipe: str, options: dict[str, Any]) -> Non
 
 
 _DEFAULT = ParameterSource.DEFAULT
+
+
+def _refuse_overwriting(options: dict[str, Any], inputs: Iterable[Path]) -> None:
+    """Raise BadInput where a file that is to be written is one that is read."""
+    for name in ("per_trial", "report"):
+        target: Path | None = options[name]
+        for read in inputs:
+            if target is not None and target.exists() and read.exists() and target.samefile(read):
+                raise BadInput(
+                    f"it would overwrite {read}, which is read",
+                    where=f"--{name.replace('_', '-')}",
+                    mend="name another file",
+                )
+
+
+def _write_report(runs: list[TuningRun], target: Path, options: dict[str, Any]) -> None:
+    from ganger.lab.origin import origin_of
+    from ganger.lab.report.searches.build import write_report
+
+    command = shlex.join(["ganger", *sys.argv[1:]])
+    read = [options["trace"], options["curves"], options["cluster"]]
+    origin = origin_of(command, filter(None, read))
+    write_report(runs, target, f"Search: {runs[0].experiment}", origin)
+    click.echo(f"report: {target}", err=True)
 
 
 def _refuse_others() -> None:

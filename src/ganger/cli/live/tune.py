@@ -13,11 +13,27 @@ import click
 from ganger.cli import completion
 from ganger.cli.lazy import Suggesting
 from ganger.cli.live.jobs import AWAY_SECONDS
-from ganger.cli.live.searches import export, search_named
+from ganger.cli.live.searches import (
+    Pruning,
+    asked_here,
+    best_trial,
+    counted,
+    earlier,
+    export,
+    fitted,
+    going_on,
+    no_best,
+    print_front,
+    propose,
+    prune,
+    report,
+    said_of,
+    search_named,
+    summary,
+)
 from ganger.cli.text import clock, moment, print_json, table
 from ganger.client.answers import (
     Changed,
-    ChildAnswer,
     JobDetail,
     JobPage,
     Status,
@@ -27,18 +43,21 @@ from ganger.client.connection import Client, NoDaemon
 from ganger.client.environment import environment, variables
 from ganger.client.grid import spoken
 from ganger.client.shown import shown
+from ganger.client.states import OVER
 from ganger.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from ganger.lab.tuning.own_searcher import Asked
     from ganger.workloads.experiment.reading import Experiment
 
 _LOOK_SECONDS: Final = 1.0
-_ROWS: Final = 10
+_PROPOSE_SECONDS: Final = 0.1
+_ENDING_SECONDS: Final = 40.0
+"""So long trials may take to end whose search is over: the grace of a job, and to be killed."""
 _WORDS: Final = "tune"
 """Where an experiment is from that no file states."""
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _search = click.argument("search", metavar="SEARCH", shell_complete=completion.jobs)
-_OVER: Final = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL")
 
 
 class _Default(Suggesting):
@@ -82,10 +101,15 @@ def tune() -> None:
     help="What to try: lr=log:1e-4..1e-1, layers=1..5 (integers), bs=16|32|64.")  # fmt: skip
 @click.option("--metric", default="", help="What trials are judged by.")
 @click.option("--max/--min", "most", default=None, help="More is better. Default: less is.")
+@click.option("--also", multiple=True, metavar="NAME=min|max",
+    help="Another metric that counts for the Pareto front, with its direction.")  # fmt: skip
+@click.option("--constraint", multiple=True, metavar="METRIC<=BOUND",
+    help="What a trial must keep to be the best, like 'latency <= 50ms'.")  # fmt: skip
 @click.option("--recipe", default="", shell_complete=completion.inner_recipes,
     help="The recipe over the trials. Default: tune.asha.")  # fmt: skip
 @click.option("--searcher", default="",
-    help="random (default), quasi-random, grid, points, kde, tpe, gp, cma-es.")  # fmt: skip
+    help="random (default), quasi-random, grid, points, kde, tpe, gp, cma-es; or FILE.py:Class, a "
+    "searcher of your own, which runs in this process.")  # fmt: skip
 @click.option("--warm-start", multiple=True, metavar="SEARCH", shell_complete=completion.jobs,
     help="Let a searcher that learns know what trials of this search reported.")  # fmt: skip
 @click.option(
@@ -117,6 +141,8 @@ def tune() -> None:
 @click.option("--env", "-E", multiple=True, metavar="NAME[=VALUE]", help="Set a variable.")
 @click.option("--checkpoints", default="", metavar="FOLDER",
     help="Trials save in folders in it. Default: in each machine's own.")  # fmt: skip
+@click.option("--keep", default="", metavar="best=N,last=N,disk=SIZE",
+    help="While it is followed, remove checkpoints of trials that are over but these.")  # fmt: skip
 @click.option("--detach", "-d", is_flag=True, help="Return once the search is submitted.")
 @click.option("--dry-run", is_flag=True, help="Print the request, submit nothing.")
 @_json
@@ -127,6 +153,7 @@ def run(
     warm_start: tuple[str, ...],
     retries: int,
     checkpoints: str,
+    keep: str,
     detach: bool,
     dry_run: bool,
     as_json: bool,
@@ -143,14 +170,20 @@ def run(
     """
     from ganger.client.request import convert
     from ganger.lab.tuning.live import search_of
+    from ganger.lab.tuning.own_searcher import is_own, make_of
 
     client = None if dry_run else Client()
+    pruning = Pruning(client or Client(), checkpoints, keep, followed=not detach) if keep else None
     experiment = _experiment(words, options)
     if client is not None and options["parallel"] is None and experiment.where == _WORDS:
-        experiment = _fitted(experiment, client.call("GET", "/v1/status", Status).gpus)
+        experiment = fitted(experiment, client.call("GET", "/v1/status", Status).gpus)
     fields = search_of(experiment, experiment.document.recipe)
+    own = experiment.document.searcher or ""
+    if is_own(own) and detach:
+        raise BadInput("the searcher runs in this process", where="--detach", mend="leave it out")
+    make = make_of(own) if is_own(own) else None
     if warm_start:
-        fields["earlier"] = _earlier(client or Client(), warm_start, fields)
+        fields["earlier"] = earlier(client or Client(), warm_start, fields)
     fields |= {
         "retries": retries,
         "cwd": str(Path.cwd()),
@@ -172,34 +205,15 @@ def run(
         by = f", proposed by {request.searcher}" if request.searcher else ""
         click.echo(f"search {answer.job}: {many} of {request.recipe}{by}")
     if not detach:
-        _follow_until_over(client, answer.job, as_json=as_json)
-
-
-def _earlier(
-    client: Client, searches: tuple[str, ...], fields: dict[str, Any]
-) -> list[dict[str, Any]]:
-    """What trials of earlier searches reported last. Raises BadInput."""
-    if not fields.get("searcher"):
-        raise BadInput(
-            "the searcher learns from no reports",
-            where="--warm-start",
-            mend="use --searcher kde, tpe, gp or cma-es",
-        )
-    trials = list[dict[str, Any]]()
-    for search in searches:
-        family = search_named(client, search).family
-        for child in family.children if family is not None else ():
-            if child.step is not None:
-                trials.append({"params": child.params, "step": child.step, "value": child.value})
-    if not trials:
-        raise BadInput("no trial of it has reported", where="--warm-start", mend="name another")
-    return trials
+        asked = asked_here(answer.job, make, own) if make is not None else None
+        _follow_until_over(client, answer.job, pruning, asked, as_json=as_json)
 
 
 def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     """What the file and the options say. Raises BadInput."""
     import msgspec
 
+    from ganger.workloads.documents import bound_in_words
     from ganger.workloads.experiment.document import FORMAT, Document
     from ganger.workloads.experiment.reading import checked, is_experiment, read_experiment
     from ganger.workloads.experiment.words import amounts_of, space_of
@@ -223,6 +237,10 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     }  # fmt: skip
     if options["most"] is not None:
         said["mode"] = "max" if options["most"] else "min"
+    if options["also"]:
+        said["metrics"] = dict(each.partition("=")[::2] for each in options["also"])
+    if options["constraint"]:
+        said["constraints"] = list(options["constraint"])
     if options["parallel"] is not None:
         said["parallelism"] = options["parallel"]
     if options["gpus"] is not None:
@@ -240,26 +258,22 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
     try:  # what options say has the bounds of the file's fields
         document = msgspec.convert(msgspec.to_builtins(document), Document)
     except msgspec.ValidationError as error:
-        raise BadInput(str(error), where=where) from None
+        what, _, at = str(error).partition(" - at ")
+        raise BadInput(bound_in_words(what), where=f"{where}: {at.strip('`')}") from None
     return checked(document, where)
 
 
-def _fitted(experiment: Experiment, gpus: int) -> Experiment:
-    """The same on a cluster of so many GPUs: no more trials at once than fit, where nobody said how
-    many."""
-    from dataclasses import replace
-
-    import msgspec
-
-    document = experiment.document
-    fit = max(min(document.parallelism, gpus // document.resources.gpus), 1)
-    return replace(experiment, document=msgspec.structs.replace(document, parallelism=fit))
-
-
-def _follow_until_over(client: Client, search: int, *, as_json: bool) -> NoReturn:
+def _follow_until_over(
+    client: Client,
+    search: int,
+    pruning: Pruning | None = None,
+    asked: Asked | None = None,
+    *,
+    as_json: bool,
+) -> NoReturn:
     """Exit as the search does; Ctrl-C ends following only."""
     try:
-        code = _follow(client, str(search), as_json=as_json)
+        code = _follow(client, str(search), pruning, asked, as_json=as_json)
     except KeyboardInterrupt:
         message = f"search {search} goes on; ganger tune follow {search}, or stop {search}"
         click.echo(f"\nganger: {message}", err=True)
@@ -267,9 +281,12 @@ def _follow_until_over(client: Client, search: int, *, as_json: bool) -> NoRetur
     raise SystemExit(code)
 
 
-def _follow(client: Client, search: str, *, as_json: bool) -> int:
-    """Say what happens until the search is over; the exit code."""
-    best, known, away_since = None, dict[str, int](), inf
+def _follow(
+    client: Client, search: str, pruning: Pruning | None, asked: Asked | None, *, as_json: bool
+) -> int:
+    """Say what happens until the search is over; the exit code. What a searcher `asked` here
+    raises ends the search."""
+    best, known, away_since, ended = None, dict[str, int](), inf, inf
     while True:
         try:
             detail: JobDetail = client.call("GET", f"/v1/jobs/{search}", list[JobDetail])[0]
@@ -281,82 +298,33 @@ def _follow(client: Client, search: str, *, as_json: bool) -> int:
             time.sleep(_LOOK_SECONDS)
             continue
         if not as_json:
-            child = _best(detail)
+            child = best_trial(detail)
             if child is not None and child != best:
-                click.echo(f"{moment(time.time())}  best so far: {_spoken(child)}")
+                click.echo(f"{moment(time.time())}  best so far: {said_of(child)}")
                 best = child
             if detail.children != known and detail.children:
-                counts = ", ".join(f"{n} {state.lower()}" for state, n in detail.children.items())
+                counts = counted(detail.children)
                 click.echo(f"{moment(time.time())}  trials: {counts}")
                 known = detail.children
-        if detail.state in _OVER:
-            break
-        time.sleep(_LOOK_SECONDS)
+        if pruning is not None:
+            pruning.look(detail)
+        if detail.state in OVER:
+            ended = min(ended, time.monotonic())
+            if set(detail.children) <= set(OVER) or time.monotonic() > ended + _ENDING_SECONDS:
+                break
+        elif asked is not None:
+            propose(client, detail.job, asked)
+        time.sleep(_LOOK_SECONDS if asked is None else _PROPOSE_SECONDS)
     if as_json:
         print_json(detail)
     else:
-        click.echo(_summary(detail))
-    return 0 if detail.state == "COMPLETED" and _best(detail) is not None else 1
-
-
-def _best(search: JobDetail) -> ChildAnswer | None:
-    """The trial that reported the best value last."""
-    if search.family is None:
-        return None
-    return next((each for each in search.family.children if each.job == search.family.best), None)
-
-
-def _spoken(child: ChildAnswer) -> str:
-    value = "-" if child.value is None else f"{child.value:.6g}"
-    return f"{value} after step {child.step or 0:g}, job {child.job} ({spoken(child.params)})"
-
-
-def _summary(search: JobDetail) -> str:
-    """The state of a search and its best trials."""
-    children = search.family.children if search.family is not None else []
-    counts = ", ".join(f"{number} {state.lower()}" for state, number in search.children.items())
-    lines = [
-        f"search {search.job} {shown(search.name)}: {search.state.lower()},"
-        f" ran {clock(search.ran)}; trials: {counts or 'none yet'}"
-    ]
-    if search.family is not None and search.family.ended_by:
-        lines.append(f"ended by {search.family.ended_by}")
-    child, metric = _best(search), search.family.metric if search.family is not None else ""
-    if child is not None:
-        lines.append(f"best: {shown(_spoken(child))}")
-    elif children:
-        failed = next((each.job for each in children if each.state == "FAILED"), None)
-        why = f"they print {metric}=NUMBER, or call sdk.report; see"
-        if failed is not None:
-            why = "trials failed; why is in"
-        job = children[0].job if failed is None else failed
-        lines.append(f"no trial has reported {metric}: {why} `ganger logs {job}`")
-    reported = [each for each in children if each.value is not None]
-    if child is not None and reported:
-        falls = all((each.value or 0.0) >= (child.value or 0.0) for each in reported)
-        reported.sort(key=lambda each: each.value or 0.0, reverse=not falls)
-    rows = [
-        (str(each.job), each.state, spoken(each.params), f"{each.step or 0:g}", f"{each.value:.6g}")
-        for each in reported[:_ROWS]
-    ]
-    if rows:
-        lines.append(table(("JOBID", "STATE", "PARAMETERS", "STEP", metric or "VALUE"), rows,
-                           shrink=(2,)))  # fmt: skip
-    if len(children) > len(rows) > 0:
-        more = len(children) - len(rows)
-        lines.append(f"({more} more trial{'s' * (more > 1)}: `ganger show {search.job}`)")
-    return "\n".join(lines)
-
-
-def _going_on(client: Client, search: str) -> JobDetail:
-    """The search of that number. Raises BadInput where it is over."""
-    detail = search_named(client, search)
-    if detail.state in _OVER:
-        raise BadInput(f"search {detail.job} is over: {detail.state.lower()}")
-    return detail
+        click.echo(summary(detail))
+    return 0 if detail.state == "COMPLETED" and best_trial(detail) is not None else 1
 
 
 tune.add_command(export)
+tune.add_command(report)
+tune.add_command(prune)
 
 
 @tune.command("list", epilog="\b\nExamples:\n  ganger tune list\n  ganger tune list --json")
@@ -371,10 +339,11 @@ def list_(as_json: bool) -> None:
         print_json(page.jobs)
         return
     rows = [
-        (str(job.job), job.state, clock(job.ran), str(job.gpus), shown(job.name))
+        (str(job.job), job.state, clock(job.ran), str(job.gpus), job.ended_by or "-",
+         shown(job.name))
         for job in page.jobs
-    ]
-    click.echo(table(("SEARCH", "STATE", "TIME", "GPUS", "NAME"), rows, shrink=(4,)))
+    ]  # fmt: skip
+    click.echo(table(("SEARCH", "STATE", "TIME", "GPUS", "ENDED BY", "NAME"), rows, shrink=(5,)))
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune show 12\n  ganger tune show 12 --json")
@@ -386,37 +355,49 @@ def show(search: str, as_json: bool) -> None:
     if as_json:
         print_json(detail)
         return
-    click.echo(_summary(detail))
+    click.echo(summary(detail))
 
 
-@tune.command(epilog="\b\nExamples:\n  ganger tune best 12\n  ganger tune best 12 --json")
+@tune.command(epilog="\b\nExamples:\n  ganger tune best 12\n  ganger tune best 12 --pareto --json")
 @_search
+@click.option("--pareto", is_flag=True, help="Print all trials that no other one beats.")
 @_json
-def best(search: str, as_json: bool) -> None:
+def best(search: str, pareto: bool, as_json: bool) -> None:
     """Print the configuration of the best trial."""
     client = Client()
     detail = search_named(client, search)
-    child = _best(detail)
-    if child is None:
-        raise BadInput(f"no trial of search {detail.label} has reported yet")
+    child = best_trial(detail)
+    if child is None or detail.family is None:
+        raise no_best(detail)
+    if pareto:
+        print_front(detail.family, as_json=as_json)
+        return
     if as_json:
         print_json(child)
         return
     for name, value in child.params.items():
         click.echo(f"{name}={shown(value)}")
-    metric = detail.family.metric if detail.family is not None and detail.family.metric else "value"
+    metric = detail.family.metric or "value"
     click.echo(f"# {metric} {child.value:.6g} after step {child.step or 0:g}, job {child.job}")
     if child.checkpoint_dir:
         click.echo(f"# checkpoints in {shown(child.checkpoint_dir)}")
 
 
-@tune.command(epilog="\b\nExamples:\n  ganger tune follow 12")
+@tune.command(
+    epilog="\b\nExamples:\n  ganger tune follow 12\n  ganger tune follow 12 --searcher mine.py:Mine"
+)
 @_search
+@click.option("--searcher", default="", metavar="FILE.py:Class",
+    help="Go on with a searcher of your own, in this process.")  # fmt: skip
 @_json
-def follow(search: str, as_json: bool) -> None:
+def follow(search: str, searcher: str, as_json: bool) -> None:
     """Follow a search until it is over."""
+    from ganger.lab.tuning.own_searcher import make_of
+
     client = Client()
-    _follow_until_over(client, search_named(client, search).job, as_json=as_json)
+    job = search_named(client, search).job
+    asked = asked_here(job, make_of(searcher), searcher) if searcher else None
+    _follow_until_over(client, job, asked=asked, as_json=as_json)
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune pause 12")
@@ -425,7 +406,7 @@ def pause(search: str) -> None:
     """Let a search give back its GPUs, until it is resumed. Its trials save, and go on then; its
     deadline does not wait."""
     client = Client()
-    detail = _going_on(client, search)
+    detail = going_on(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/hold")
     if detail.state not in ("PENDING", "BLOCKED"):
         client.call("POST", f"/v1/jobs/{detail.job}/requeue")
@@ -437,7 +418,7 @@ def pause(search: str) -> None:
 def resume(search: str) -> None:
     """Let a search go on that was paused, as soon as there is room."""
     client = Client()
-    detail = _going_on(client, search)
+    detail = going_on(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/release")
     click.echo(f"search {detail.job} goes on when it has its GPUs")
 
@@ -483,6 +464,6 @@ def logs(search: str, lines: int) -> None:
 def stop(search: str) -> None:
     """End a search and all its trials."""
     client = Client()
-    detail = _going_on(client, search)
+    detail = going_on(client, search)
     client.call("POST", f"/v1/jobs/{detail.job}/cancel")
     click.echo(f"search {detail.job} is cancelled, and its trials with it")

@@ -100,6 +100,35 @@ def open_(
         click.echo("no browser was found here: open the link in one within a minute", err=True)
 
 
+@click.command(epilog="\b\nExamples:\n  ganger lab\n  ganger lab --no-browser")
+@click.option("--no-browser", is_flag=True, help="Print the link and open nothing.")
+@click.option("--end", is_flag=True, help="End the lab, and all sessions with it.")
+def lab(no_browser: bool, end: bool) -> None:
+    """Watch recipes side by side as moving Gantt charts; no daemon is needed.
+
+    The lab is served on 127.0.0.1 by a process of your own. The link is valid
+    once, for one minute.
+    """
+    root = home() / "lab"
+    if end:
+        ended = asked_at(root, end=True)
+        if ended:
+            _wait_for_end(ended.pid)
+        click.echo("ended" if ended else "the lab is not open")
+        return
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    pages = asked_at(root)
+    if pages is None:
+        _start(root, Settings(home=str(root), lab=True))
+        pages = asked_at(root)
+        if pages is None:
+            raise GangerError(f"the lab does not answer; see {folder_of(root) / LOG}")
+    link = f"{_base(pages)}/enter#token={pages.token}"
+    click.echo(link)
+    if not no_browser and not webbrowser.open(leading_to(link, folder_of(root))):
+        click.echo("no browser was found here: open the link in one within a minute", err=True)
+
+
 def _wait_for_end(pid: int) -> None:
     """Until the process of the pages is over, whose port is free then. Raises GangerError."""
     try:

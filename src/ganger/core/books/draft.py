@@ -258,7 +258,7 @@ class Draft:
         """The net effect: stops first, then resizes, then starts, each in the order drawn."""
         steps = self.steps
         if not self._stops and not self._slept:
-            return [self._start(step) for step in steps]
+            return list(map(self._start, steps))
         self.freed = {}
         last: dict[int, _Step] = {}
         first: dict[int, _Step] = {}

@@ -47,22 +47,25 @@ class Capacity(RoleSearch):
         Fit.RANDOM; `cells` limits and orders the cells tried. Nothing changes.
         """
         known = self._known.get(id(shape)) or self._learn(shape)
-        _, allowed, plain, usual, within, whole, _, beside = known
+        within, need = known.locality, known.whole
         if locality is not None and locality < within:
             within = locality
-        if sizes and not plain and whole:
-            whole = sum(n * role.needs.gpus for n, role in zip(sizes, shape.roles, strict=True))
-        sizes = sizes or usual
-        need = sizes[0] if plain else whole
-        for cell in allowed if cells is None else cells:
-            if need > cell.free and (not beside or need > cell.free + cell.dozing):
-                continue
-            if plain:
-                found = self._find_plain(cell, need, fit, within, draw)
-            else:
-                found = self._find_roles(cell, known, sizes, fit, within, draw)
-            if found is not None:
-                return found
+        if known.plain:
+            if sizes:
+                need = sizes[0]
+            for cell in known.cells if cells is None else cells:
+                if need <= cell.free:
+                    found = self._find_plain(cell, need, fit, within, draw)
+                    if found is not None:
+                        return found
+            return None
+        if sizes and need:
+            need = sum(n * role.needs.gpus for n, role in zip(sizes, shape.roles, strict=True))
+        for cell in known.cells if cells is None else cells:
+            if need <= cell.free + (cell.dozing if known.beside else 0):
+                found = self._find_roles(cell, known, sizes or known.sizes, fit, within, draw)
+                if found is not None:
+                    return found
         return None
 
     def _find_plain(
@@ -71,12 +74,10 @@ class Capacity(RoleSearch):
         if need <= cell.widest:
             node = -1
             if fit is _BEST and within is not _ISLAND:
-                by_free, k, widest = cell.by_free, need, cell.widest
-                while k < widest and not by_free[k]:
-                    k += 1
-                bits = by_free[k]
-                if bits:
-                    node = cell.nodes[(bits & -bits).bit_length() - 1]
+                for bits in cell.by_free[need:]:
+                    if bits:
+                        node = cell.nodes[(bits & -bits).bit_length() - 1]
+                        break
             else:
                 node = self._one_node(cell, need, fit, within, draw)
             if node >= 0:

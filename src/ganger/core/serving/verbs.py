@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -113,8 +113,21 @@ class Ended(Struct, frozen=True, gc=False):
     over: tuple[int, ...] = ()
 
 
+class Truth(Struct, frozen=True):
+    """What the right answer to a request is. `asked`: what it asked for, as a code; `label`: the
+    class that is right, -1 where not known."""
+
+    asked: int
+    tenant: int
+    said: Mapping[int, int]
+    """By model, the class that it gave; -1 where not known."""
+    label: int
+
+
 class News(Struct, frozen=True):
-    """What else a router is informed of: lanes that came or went."""
+    """What else a router is informed of: lanes that came or went, and the truth about requests
+    that are over, which nobody knew when they came."""
 
     up: tuple[int, ...] = ()
     down: tuple[int, ...] = ()
+    truths: tuple[Truth, ...] = ()

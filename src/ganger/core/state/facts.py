@@ -1,9 +1,9 @@
 """What jobs and services reported, kept so that a policy that was not asked misses nothing; and
 what policies have set for them.
 
-`view.trials` has the reports, `view.services` the last windows. With `AskAt` a policy is asked only
-when a trial reaches an epoch. What policies set with `Tune` and `Route` stands in `view.knobs` and
-`view.routes`, and in the snapshot.
+`view.trials` has the reports, also of other jobs that evaluate their model; `view.services` the
+last windows. With `AskAt` a policy is asked only when a trial reaches an epoch. What policies set
+with `Tune` and `Route` stands in `view.knobs` and `view.routes`, and in the snapshot.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ganger.core.events import Evaluated, Served
+from ganger.core.events import METRICS_MAX, Evaluated, Served
 
 REPORTS_MAX = 4096
 """The most reports that are kept of one trial, the last ones."""
@@ -24,8 +24,9 @@ WINDOWS_MAX = 64
 
 
 class Curve:
-    """What one trial reported, in order: epochs, values (NaN: it broke down), and other metrics by
-    name (NaN where a report lacks one)."""
+    """What one trial, or job, reported, in order: epochs, values (NaN: it broke down), and other
+    metrics by name (NaN where a report lacks one), of `METRICS_MAX` names: however many reports
+    come, each with names of its own, a job fills no memory with them."""
 
     __slots__ = ("epochs", "final", "metrics", "values")
 
@@ -45,7 +46,7 @@ class Curve:
         self.epochs.append(report.epoch)
         self.values.append(math.nan if report.value is None else report.value)
         for name in report.metrics or ():
-            if name not in self.metrics:
+            if name not in self.metrics and len(self.metrics) < METRICS_MAX:
                 self.metrics[name] = array("d", [math.nan]) * before
         for name, column in self.metrics.items():
             column.append((report.metrics or {}).get(name, math.nan))
@@ -61,6 +62,10 @@ class Curve:
                 break
             later, value = self.epochs[at], self.values[at]
         return value
+
+    def last_metrics(self) -> dict[str, float]:
+        """The other metrics of the last report."""
+        return {name: column[-1] for name, column in self.metrics.items()}
 
     @property
     def last(self) -> float:

@@ -34,13 +34,14 @@ class Families(Reducer):
 
     def _evaluated(self, event: Evaluated) -> int:
         """The same, of how long the job takes: policies that order by that look at it again. What
-        trials report is kept."""
+        is reported is kept."""
         job = event.job
         if event.attempt != self._attempt[job]:
             return PROGRESSED
-        if self._within[job] >= 0 and self._phase[job] < FINISHED:
+        if self._phase[job] < FINISHED:
             self.facts.evaluated(event)
-            if event.epoch < self._asks_at[job] and not event.final and event.value is not None:
+            early = event.epoch < self._asks_at[job] and not event.final
+            if self._within[job] >= 0 and early and event.value is not None:
                 return 0
         if self._phase[job] == RUNNING:
             self._scope_of(job).heard_of(job)

@@ -160,6 +160,8 @@ class Transitions(State):
             self._forget_family(job)
         elif self.settings.knobs:
             self.settings.forget(job)
+        if self.facts.trials and self._within[job] < 0:
+            self.facts.trials.pop(job, None)
         if not self._followers:
             return changes
         for follower in self._followers.pop(job, ()):
@@ -330,7 +332,7 @@ class Transitions(State):
         for slot in action.placement:  # as `gpus`, without the call, which every start would pay
             size += slot.devices.bit_count()
         self._size[job] = size
-        if not size and not action.placement and self._kind[job] != _SERVE:
+        if not action.placement and self._kind[job] != _SERVE:
             raise InvariantError(f"{action}: only a service holds nothing itself")
         if self._kind[job] == _TUNE:
             shape = self.jobs.shapes[self.jobs.shape[job]]

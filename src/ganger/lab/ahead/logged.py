@@ -28,6 +28,7 @@ from ganger.lab.ahead.explaining import (
     explain_waiting,
     jobs_named,
 )
+from ganger.lab.ahead.links import explain_links
 from ganger.lab.log import (
     Divergence,
     Log,
@@ -145,6 +146,7 @@ def explain_past(scene: Scene, copy: Callable[[], Kernel], row: int) -> Explanat
         if not explain_suspended(scene, row, list(names), found):
             found.lines.append(f"It has held GPUs on {', '.join(names) or 'no node'} for {lasts}.")
             explain_company(scene, row, found)
+            explain_links(scene, row, found)
     return found
 
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.events import Batch, Started, Woke
+from ganger.core.events import Batch, Command, Started, Woke
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Spawn
 from ganger.core.profiles import Profile, Profiles
@@ -207,10 +207,17 @@ def _physics(kernel: Kernel) -> Physics:
 
 
 def play(
-    kernel: Kernel, duration: NDArray[np.int64], wanted: Iterable[int], arriving: int = -1
+    kernel: Kernel,
+    duration: NDArray[np.int64],
+    wanted: Iterable[int],
+    arriving: int = -1,
+    *,
+    orders: Sequence[Command] = (),
+    enough: Callable[[], bool] = lambda: False,
 ) -> dict[int, int]:
-    """Run `kernel` on until every job of `wanted` has started, or nothing happens any more. With
-    `arriving`, the jobs from that row on arrive meanwhile.
+    """Run `kernel` on until every job of `wanted` has started, nothing happens any more, or it is
+    `enough`, which is asked before each step. With `arriving`, the jobs from that row on arrive
+    meanwhile. `orders` are given first.
 
     When each started, microseconds. `kernel` is used up by this: give a copy.
     """
@@ -219,9 +226,9 @@ def play(
     letting_go, knobs = list(kernel.letting_go), kernel.settings.knobs
     engine.adopt(kernel.jobs, kernel.placements(), letting_go, kernel.now, arriving, knobs)
     left, starts = set(wanted), dict[int, int]()
-    batch: Batch | None = Batch(kernel.now, [Woke()])
+    batch: Batch | None = Batch(kernel.now, [*orders, Woke()])
     for _ in range(STEPS_MAX):
-        if batch is None or not left:
+        if batch is None or not left or enough():
             break
         for event in batch.events:
             if type(event) is Started and event.job in left:
@@ -235,10 +242,16 @@ def play(
 
 
 def expected_starts(
-    copy: Callable[[], Kernel], rows: Sequence[int], *, samples: int = 19, seed: int = 0
+    copy: Callable[[], Kernel],
+    rows: Sequence[int],
+    *,
+    samples: int = 19,
+    seed: int = 0,
+    enough: Callable[[], bool] = lambda: False,
 ) -> dict[int, Outlook]:
     """When waiting jobs are expected to start: the median of `samples` looks ahead, or with none
-    the one that believes the oracle. A job that does not start in half of them is left out.
+    the one that believes the oracle. A job that does not start in half of them is left out. Where
+    it is `enough`, there are fewer looks, or a first one that is cut short.
 
     `copy` makes a kernel in the present state; it is called once for each look. Each look draws
     run times and jobs to come anew, so that the points are quantiles of what is foreseen.
@@ -249,7 +262,9 @@ def expected_starts(
         kernel = copy()
         arriving = foresee(kernel, luck) if samples else -1
         lasting = drawn(kernel, luck, arriving) if samples else believed(kernel)
-        starts = play(kernel, lasting, rows, arriving)
+        starts = play(kernel, lasting, rows, arriving, enough=enough)
+        if any(seen.values()) and enough():
+            break  # this look was cut short; those before count
         for row in rows:
             seen[row].append(starts.get(row, NEVER))
     found = {}
@@ -290,15 +305,47 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def past(kernel: Kernel, since: int) -> Trace:
-    """The jobs that finished since `since` (microseconds) as a trace, with what they truly took;
-    without searches, services and their children, which take what they are given."""
+def past(kernel: Kernel, since: int, most: int = 1 << 60) -> Trace:
+    """The jobs that finished since `since` (microseconds) as a trace, with what they truly took, of
+    more than `most` the last; without searches, services and their children, which take what they
+    are given."""
     jobs, n = kernel.jobs, kernel.jobs.n
     rows = np.flatnonzero((jobs.phase[:n] == Phase.FINISHED) & (jobs.finished[:n] >= since))
-    alone = (jobs.parent[rows] < 0) & ~np.isin(jobs.kind[rows], [Kind.TUNE, Kind.SERVE])
-    rows = rows[alone & (jobs.work[rows] > 0)]
+    rows = rows[_alone(jobs, rows) & (jobs.work[rows] > 0)][-most:]
+    lasts = np.ceil(jobs.work[rows]).astype(np.int64)
+    return _trace(jobs, rows, lasts, "history")
+
+
+def _alone(jobs: Jobs, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which of them are jobs that run by themselves for as long as they take."""
+    return (jobs.parent[rows] < 0) & ~np.isin(jobs.kind[rows], [Kind.TUNE, Kind.SERVE])
+
+
+def _trace(jobs: Jobs, rows: NDArray[np.int64], lasts: NDArray[np.int64], name: str) -> Trace:
     declared = jobs.take(rows)
     declared.names, declared.after = None, {}
     declared.parent[:] = -1
     declared.submitted -= declared.submitted.min() if len(rows) else 0
-    return Trace(declared, np.ceil(jobs.work[rows]).astype(np.int64), "history", "this cluster")
+    return Trace(declared, lasts, name, "this cluster")
+
+
+def present(kernel: Kernel, luck: np.random.Generator | None, most: int) -> Trace:
+    """The jobs that run and wait as a trace in which all are submitted at once: those that run come
+    first, with what is left of them, then those that wait, by priority; of more than `most` the
+    first. Run times are drawn from what is known of jobs alike, or without `luck` as believed.
+    Searches, services and their children are left out."""
+    lasting = believed(kernel) if luck is None else drawn(kernel, luck)
+    jobs, n = kernel.jobs, kernel.jobs.n
+    phase = jobs.phase[:n]
+    rows = np.flatnonzero((phase >= Phase.PENDING) & (phase < Phase.STOPPING))
+    rows = rows[_alone(jobs, rows)]
+    waits = phase[rows] == Phase.PENDING
+    first = np.where(waits, -jobs.priority[rows].astype(np.int64), 0)
+    rows = rows[np.lexsort((rows, first, waits))][:most]
+    done = np.asarray(kernel.view.work(rows), np.float64)
+    left = np.maximum(lasting[rows] - done, SECOND).astype(np.int64)
+    found = _trace(jobs, rows, left, "queue")
+    due = found.declared.deadline < NEVER
+    found.declared.submitted[:] = 0
+    found.declared.deadline[due] = np.maximum(found.declared.deadline[due] - kernel.now, 0)
+    return found

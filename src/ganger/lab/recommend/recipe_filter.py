@@ -75,6 +75,7 @@ def offers(trace: Trace, cluster: ClusterSpec) -> frozenset[str]:
         "revocable nodes": any("spot" in node.labels for node in cluster.nodes),
         "neighbours that disturb": any(profile.disturbed for profile in profiles),
         "models that share GPUs": any(profile.shares for profile in profiles),
+        "links": cluster.network is not None and any(each.steps for each in profiles),
     }
     return frozenset(word for word, there in found.items() if there)
 

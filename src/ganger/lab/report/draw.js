@@ -132,7 +132,7 @@ function bars(box, items, o) {
 const clip = (text, letters) => (text.length <= letters ? text : `${text.slice(0, Math.max(1, Math.floor(letters) - 1))}…`);
 
 // lines: {series, label, points: [[x, y|null]], halves}. o: {title, x: {...}, y: {...}, dots, at};
-// y.log: the least value of a logarithmic scale
+// y.log: the least value of a logarithmic scale; y.low: that of another, if not 0
 function lines(box, list, o) {
   const narrow = box.clientWidth < 480;
   const m = { top: 10, right: o.direct && !narrow ? 14 + 7 * Math.max(3, ...list.map((l) => clip(l.label, 14).length)) : 14, bottom: 28, left: 46 };
@@ -140,7 +140,8 @@ function lines(box, list, o) {
   const [x0, x1] = o.x.range, y1 = o.y.ticks.at(-1);
   const warp = o.x.log ? Math.log : (v) => v;
   const sx = (v) => m.left + ((warp(v) - warp(x0)) / (warp(x1) - warp(x0) || 1)) * (f.width - m.left - m.right);
-  const lift = o.y.log ? (v) => Math.log(Math.max(v, o.y.log) / o.y.log) / Math.log(y1 / o.y.log || 1) : (v) => v / y1;
+  const y0 = o.y.low || 0;
+  const lift = o.y.log ? (v) => Math.log(Math.max(v, o.y.log) / o.y.log) / Math.log(y1 / o.y.log || 1) : (v) => (v - y0) / (y1 - y0);
   const sy = (v) => f.height - m.bottom - lift(v) * (f.height - m.top - m.bottom);
   gridX(f, m, thin(o.x.ticks.map((v) => [sx(v), v]), narrow ? 48 : 44), o.x.text);
   gridY(f, m, o.y.ticks.map((v) => [sy(v), v]), o.y.text);
@@ -255,12 +256,12 @@ function gantt(box, g, label) {
   const sx = (v) => m.left + (v / g.end) * (f.width - m.left - m.right);
   const marks = ticks(g.end, 7, true).filter((v) => v <= g.end);
   gridX(f, m, thin(marks.map((v) => [sx(v), v]), 48), tick);
-  firsts.forEach((first, i) => f.svg.append(el("text", { x: m.left - 8, y: sy(first) + Math.max(rowHeight, 12) - 2, "text-anchor": "end" }, `node ${i}`)));
+  firsts.forEach((first, i) => f.svg.append(el("text", { x: m.left - 8, y: sy(first) + Math.max(rowHeight, 12) - 2, "text-anchor": "end" }, clip(g.names ? g.names[i] : `node ${i}`, 8))));
   for (const [job, start, end, row, rows, part = 0, parts = 1] of g.bars) {
     const [name, tenant, gpus] = g.jobs[job];
     const w = Math.max(sx(end) - sx(start), 0.75), h = rows * rowHeight / parts, y = sy(row) + part * h;
     const bar = el("rect", { x: sx(start), y: y + 0.5, width: Math.max(w - 0.5, 0.5), height: Math.max(h - 1, 0.5), rx: Math.min(2, w / 3), fill: colour(job), opacity: job % (2 * data.colours) < data.colours ? 0.9 : 0.62 });
-    hover(bar, () => [name, [["tenant", tenant], ["GPUs", String(gpus)], ["from", time(start)], ["to", time(end)]]]);
+    hover(bar, () => [name, [[g.beside || "tenant", tenant], ["GPUs", String(gpus)], ["from", time(start)], ["to", time(end)]]]);
     f.svg.append(bar);
     if (w > 10 + 7 * String(job).length && h >= 11) {
       f.svg.append(el("text", { x: sx(start) + 4, y: y + h / 2 + 4, style: SYMBOL }, String(job)));

@@ -13,7 +13,7 @@ from ganger.core.units import SECOND, format_duration
 from ganger.lab.metrics import Estimate, confidence
 from ganger.lab.serving.run import Place, ServingRun
 from ganger.lab.serving.yardsticks.bound import Bound
-from ganger.lab.words import ALIKE, in_front
+from ganger.lab.words import alike_by_seed, in_front
 from ganger.recipes.registry import parse
 
 Bounds: TypeAlias = Mapping[Place, Bound]
@@ -76,15 +76,10 @@ def _estimates(runs: Sequence[ServingRun]) -> dict[str, Estimate]:
 def tied(one: Group, two: Group, metric: str) -> bool:
     """Whether two groups cannot be distinguished by a metric: over several seeds the 95 % interval
     of the difference, seed by seed, holds 0; else the figures are alike to a thousandth."""
-    other = {run.setup.seed: run.metrics[metric] for run in two.runs}
-    pairs = [
-        (run.metrics[metric], other[run.setup.seed]) for run in one.runs if run.setup.seed in other
-    ]
-    gap = confidence(a - b for a, b in pairs if a is not None and b is not None)
-    if gap.half_width > 0:
-        return abs(gap.mean) <= gap.half_width
-    mine, others = one.mean(metric), two.mean(metric)
-    return abs(mine - others) <= ALIKE * max(abs(mine), abs(others))
+    mine, others = (
+        {run.setup.seed: run.metrics[metric] for run in each.runs} for each in (one, two)
+    )
+    return alike_by_seed(mine, others, one.mean(metric), two.mean(metric))
 
 
 def leading(groups: Sequence[Group], metric: str, better: str) -> list[Group]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isclose
 from typing import Final
@@ -13,11 +13,13 @@ from msgspec.structs import replace as changed
 from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
 from ganger.core.serving.world import Known, Lane, Latencies, Store, World
+from ganger.core.units import SECOND
 from ganger.lab.serving.fleet import Fleet
-from ganger.lab.serving.run import known_of
+from ganger.lab.serving.run import families_of, known_of
 from ganger.recipes.registry import make_router
-from ganger.serving.crew import Servable, inspect
-from ganger.serving.server import Settings, serve
+from ganger.serving.crew import Servable, inspect, joint
+from ganger.serving.outliving import Inherited
+from ganger.serving.server import Began, Settings, serve
 from ganger.workloads.models.profiles import Model, Models
 
 _THOUSANDTH: Final = 1e-3
@@ -38,7 +40,8 @@ class Machine:
 
 @dataclass(frozen=True)
 class Served:
-    """What a server is made of."""
+    """What a server is made of. `models`: by what a request may ask for, so families come after
+    the models."""
 
     world: World
     router: Router
@@ -70,16 +73,39 @@ def prepared(models: Models, recipe: str | Router, machine: Machine, seed: int =
         )
     if models.pipelines:
         notes.append("pipelines are not served: each of their models is, by its own name")
-    world = World(known, lanes, stores, seed=seed)
+    families = families_of(models, known)
+    if families and not router.can.chooses:
+        names = ", ".join(name for name, _ in families)
+        notes.append(f"{router.name} does not choose among the models of {names}: each is served by"
+                     " its own name")  # fmt: skip
+        families = []
+    for name, variants in families:
+        where = f"{models.source}: family {name!r}"
+        servable.append(joint(name, [servable[each] for each in variants], where))
+    for name, _ in families:
+        _try(router, World(known, lanes, stores, families=families), name)
+    world = World(known, lanes, stores, families=families, seed=seed)
     return Served(world, router, servable, notes)
 
 
+def _try(router: Router, world: World, family: str) -> None:
+    """Have a router choose among the models of a family once, where it says what it misses of
+    them. Raises BadInput."""
+    code = next(at for at in range(len(world.variants)) if world.asked(at) == family)
+    columns = {"arrival": [0], "deadline": [SECOND], "model": [code]}
+    world.memory = router.begin(world)
+    world.requests.add(columns)
+    world.open = 1
+    router.arrive(world, range(1))
+
+
 def serve_models(
-    served: Served, machine: Machine, settings: Settings, began: Callable[[str, int], None]
-) -> None:
+    served: Served, machine: Machine, settings: Settings, began: Began,
+    inherited: Inherited | None = None,
+) -> None:  # fmt: skip
     """Serve until SIGTERM or SIGINT. Raises BadInput."""
     settings = changed(settings, threads=machine.threads, cores=tuple(available_cores()))
-    serve(served.world, served.router, served.models, settings, began)
+    serve(served.world, served.router, served.models, settings, began, inherited)
 
 
 def available_cores() -> list[int]:

@@ -14,7 +14,7 @@ from ganger.core.profiles import Load
 from ganger.core.spec import Kind
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import NEVER
-from ganger.lab.simulating.policies import has, load_policy
+from ganger.lab.simulating.policies import has, has_services, load_policy, needs_of
 from ganger.lab.simulating.setup import Setup
 from ganger.mechanisms.common.two_level import searches
 from ganger.workloads.trace import Trace
@@ -63,6 +63,18 @@ def refuse_unknown_services(trace: Trace, loads: Mapping[str, Load]) -> None:
                 where="--rates",
                 mend=f"there are {', '.join(there[:9]) or 'none'}",
             )
+
+
+def refuse_deaf(trace: Trace, setup: Setup) -> None:
+    """Raise BadInput if the recipe for services plans by latencies, which only requests to models
+    give: it would decide nothing."""
+    scaled = setup.traffic is None and setup.serving and has_services(trace)
+    if scaled and "latencies" in needs_of(setup.serving):
+        raise BadInput(
+            f"{setup.serving!r} plans by the latencies of models and the deadlines of requests",
+            where="--serving",
+            mend="give --requests and --models, or another recipe for services",
+        )
 
 
 def _refuse_endless(trace: Trace) -> None:

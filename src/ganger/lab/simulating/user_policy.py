@@ -192,8 +192,8 @@ def in_a_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {said[0]}" if said else type(error).__name__
 
 
-def load_own(path: Path, name: str) -> OwnPolicy:
-    """The policy that `name` is, or makes, in the Python file `path`. Raises BadInput."""
+def loaded(path: Path, name: str) -> Any:
+    """What is called `name` in the Python file `path`, which runs. Raises BadInput."""
     if not path.is_file():
         raise BadInput("no such file", where=str(path), mend="check the path")
     if not name:
@@ -210,6 +210,12 @@ def load_own(path: Path, name: str) -> OwnPolicy:
     made = getattr(module, name, None)
     if made is None:
         raise BadInput(f"it defines no {name}", where=str(path), mend="check the name")
+    return made
+
+
+def load_own(path: Path, name: str) -> OwnPolicy:
+    """The policy that `name` is, or makes, in the Python file `path`. Raises BadInput."""
+    made = loaded(path, name)
     try:
         policy = made() if callable(made) else made
     except Exception as error:

@@ -10,7 +10,8 @@ import numpy as np
 from ganger.core.errors import BadInput
 from ganger.core.tuning.searcher import Searcher
 from ganger.core.tuning.space import Point, Space
-from ganger.mechanisms.tuning.searching.named import count_of, searcher_of
+from ganger.lab.tuning.own_searcher import searcher_for
+from ganger.mechanisms.tuning.searching.named import count_of
 from ganger.workloads.curves.parametric import Formula, Parametric
 from ganger.workloads.curves.table import Curve, Curves, CurveTable
 
@@ -49,7 +50,7 @@ class Configurations:
                 )
             self.curves = self._grown = Parametric(source, space, seed)
             self._space = space
-            self.searcher = searcher_of(searcher, space, points, seed)
+            self.searcher = searcher_for(searcher, space, points, seed)
             self.count = count_of(searcher, space, points)
             return
         self.curves = source
@@ -62,7 +63,7 @@ class Configurations:
             rng = np.random.default_rng([seed, 0x7AB1E])
             self._order = rng.permutation(self._open)[::-1].tolist()
             return
-        self.searcher = searcher_of(searcher, self._space, points, seed)
+        self.searcher = searcher_for(searcher, self._space, points, seed)
         proposed = count_of(searcher, self._space, points)
         self.count = len(self._open) if proposed is None else min(len(self._open), proposed)
 

@@ -4,15 +4,14 @@ CSV or Parquet, or a study in a storage of Optuna."""
 from __future__ import annotations
 
 import csv
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from ganger.core.errors import BadInput
+from ganger.workloads.files import in_place_of
 from ganger.workloads.readers.ganger_trace import import_pyarrow
 
 if TYPE_CHECKING:
@@ -48,14 +47,11 @@ def write(path: Path, trials: Sequence[Tried], metric: str, *, more_is_better: b
     if not reporting:
         raise BadInput("no trial has reported yet", where=str(path))
     try:
-        # A folder of our own: where others may write they could lay a link in the file's place.
-        with TemporaryDirectory(prefix=f".{path.name[:64]}.", dir=path.parent) as folder:
-            part = Path(folder, path.name)
+        with in_place_of(path) as part:
             if path.suffix == ".db":
                 _study(part, reporting, metric, path.stem, more_is_better=more_is_better)
             else:
                 _table(part, reporting, metric, parquet=path.suffix == ".parquet")
-            os.replace(part, path)
     except OSError as error:
         raise BadInput(f"cannot write it: {error.strerror}", where=str(path)) from None
     return len(reporting)

@@ -10,6 +10,7 @@ from typing import Any, Final
 from ganger.core.errors import BadInput
 from ganger.core.tuning.space import Point, spelled
 from ganger.lab.tuning.own_recipe import TRIALS_MAX, own_recipe, written
+from ganger.lab.tuning.own_searcher import OUTSIDE, is_own
 from ganger.lab.tuning.recipes import Chosen, chosen
 from ganger.mechanisms.tuning.searching.named import LEARNING, count_of, searcher_of
 from ganger.mechanisms.tuning.searching.samplers import SAMPLERS, refuse_missing
@@ -33,7 +34,8 @@ def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
     _refuse_unknown_names(experiment)
     choice = _settled(chosen(recipe, experiment), experiment)
     arguments = ",".join(f"{name}={_spelled(each)}" for name, each in choice.arguments.items())
-    text = written(f"{choice.recipe}({arguments})", _limits(experiment))
+    recipe_text = f"{choice.recipe}({arguments})"
+    text = written(recipe_text, _limits(experiment), experiment.constraints)
     own_recipe(text)  # before so many configurations are drawn
     resources = document.resources
     return {
@@ -44,6 +46,7 @@ def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
         "gpu_types": resources.gpu_types,
         "tenant": document.tenant,
         "metric": document.metric,
+        "metrics": document.metrics,
         "printed": True,
         "recipe": text,
         **_tried(experiment, choice),
@@ -109,6 +112,16 @@ def _tried(experiment: Experiment, choice: Chosen) -> dict[str, Any]:
         )
     if copying and choice.searcher != "random":
         raise BadInput("tune.pbt begins with random trials", where="searcher", mend="leave it out")
+    if is_own(choice.searcher) and space is None:
+        raise BadInput("what does its searcher propose from?", where=f"{experiment.where}: space",
+                       mend="add a space")  # fmt: skip
+    if is_own(choice.searcher):
+        return {
+            "configurations": [words(point) for point in experiment.points],
+            "searcher": OUTSIDE,
+            "space": document.space,
+            "seed": document.seed,
+        }
     if (choice.searcher not in LEARNING and not copying) or space is None:
         return {"configurations": _drawn(experiment, choice)}
     if choice.searcher in SAMPLERS:

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, cast
 
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
+from ganger.core.tuning.goals import GOALS_MAX, Constraint, read_constraint
 from ganger.core.units import parse_duration
 from ganger.mechanisms.common.two_level import Search, searches
 from ganger.mechanisms.tuning.limits import Limited, Limits
@@ -22,9 +24,10 @@ _AMOUNTS: Final = ("epochs", "gpu_hours", "money")
 _AMOUNT_MAX: Final = 1e12
 
 
-def written(recipe: str, limits: dict[str, str]) -> str:
-    """A recipe and its limits as one text."""
-    return "; ".join([recipe, *(f"{name}={value}" for name, value in limits.items())])
+def written(recipe: str, limits: dict[str, str], constraints: Sequence[Constraint] = ()) -> str:
+    """A recipe, its limits, and what trials must keep, as one text."""
+    said = (f"{name}={value}" for name, value in limits.items())
+    return "; ".join([recipe, *said, *map(str, constraints)])
 
 
 def own_recipe(text: str, *, bounded: bool = True) -> Policy:
@@ -48,7 +51,7 @@ def own_recipe(text: str, *, bounded: bool = True) -> Policy:
             mend=f"at most {TRIALS_MAX:,} are started: let trials train for fewer epochs",
         )
     limits = _limits(parts)
-    if not limits:
+    if not limits and not limits.constraints:
         return policy
     if not searches(policy):
         raise BadInput(
@@ -60,9 +63,12 @@ def own_recipe(text: str, *, bounded: bool = True) -> Policy:
 
 
 def _limits(parts: list[str]) -> Limits:
-    """Those that are written `NAME=VALUE`."""
-    given = dict[str, Any]()
+    """Those that are written `NAME=VALUE`, and constraints, `METRIC<=BOUND`."""
+    given, constraints = dict[str, Any](), list[Constraint]()
     for part in parts:
+        if "<=" in part or ">=" in part:
+            constraints.append(read_constraint(part, "recipe"))
+            continue
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or name not in ("deadline", "target", *_AMOUNTS) or name in given:
             raise BadInput(
@@ -82,4 +88,6 @@ def _limits(parts: list[str]) -> Limits:
                 raise BadInput(f"{value!r} is not a valid value of a metric", where=name)
         elif not 0.0 < given[name] <= _AMOUNT_MAX:
             raise BadInput(f"{value!r} is not above 0 and at most 1e12", where=name)
-    return replace(Limits(), **given)
+    if len(constraints) > GOALS_MAX:
+        raise BadInput(f"more than {GOALS_MAX} constraints", where="recipe")
+    return replace(Limits(), **given, constraints=tuple(constraints))

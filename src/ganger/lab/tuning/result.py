@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ganger.core.kernel import Kernel
+from ganger.core.tuning.goals import front
 from ganger.core.tuning.space import Point, Value
 from ganger.core.units import NEVER, SECOND
+from ganger.lab.tuning.detail import Detail
 from ganger.lab.tuning.draws import Configurations
 from ganger.mechanisms.tuning.limits import HOUR, Limits, reached
 from ganger.mechanisms.tuning.trials import Mode
@@ -42,6 +44,10 @@ class Trial:
     best: float
     last: float
     gpu_hours: float
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Those that count beside the one that judges, as it reported them last."""
+    feasible: bool = True
+    """Whether its last report keeps all constraints; `best` is over those that do."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,8 @@ class TuningRun:
     trials: list[Trial]
     best_by_time: list[tuple[float, float]]
     """When the best value found changed (seconds), and what it was from then on."""
+    detail: Detail | None = None
+    """What a report shows, where the run was watched."""
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
@@ -82,11 +90,13 @@ def result_of(
     limits: Limits,
     place: Place,
     cpu_seconds: float,
+    billed: tuple[float, float] | None = None,
 ) -> TuningRun:
-    """The figures of a run."""
+    """The figures of a run; `billed`: what it costs where GPUs are billed by whole minutes or
+    hours, and what it would cost a moment later."""
     document = experiment.document
     sign = 1.0 if document.mode == "min" else -1.0
-    trials = _trials(kernel, configurations, reports, sign)
+    trials = _trials(kernel, configurations, reports, sign, experiment)
     steps = _best_by_time(reports, sign)
     jobs, kept = kernel.jobs, reports.kept
     begun, ended = int(jobs.first_start[_SEARCH]), int(jobs.finished[_SEARCH])
@@ -94,6 +104,9 @@ def result_of(
     gpu_hours = float(jobs.held[_SEARCH]) / HOUR
     prices = dict(limits.prices)
     cost = gpu_hours * _price(kernel, prices) if prices else None
+    due = cost
+    if prices and billed is not None:
+        cost, due = billed
     epochs = float(sum(trial.epochs for trial in trials))
     best = steps[-1] if steps else (math.nan, math.nan)
     winner = _winner(trials, best[1])
@@ -110,11 +123,12 @@ def result_of(
         "best_at_seconds": _number(best[0]),
         "best_configuration": winner.configuration if winner else None,
         "best_point": winner.point if winner else None,
+        **_goals(experiment, trials),
         "seconds": seconds,
         "gpu_hours": gpu_hours,
         "trial_gpu_hours": float(sum(trial.gpu_hours for trial in trials)),
         "cost": cost,
-        "ended_by": reached(limits, lasted / SECOND, epochs, gpu_hours, cost, hit=hit),
+        "ended_by": reached(limits, lasted / SECOND, epochs, gpu_hours, due, hit=hit),
         "deadline_kept": None if limits.deadline >= NEVER else lasted <= limits.deadline + stop,
         "budget_kept": _budget_kept(limits, epochs, gpu_hours, cost, kernel, stop),
         "simulation": {
@@ -137,13 +151,43 @@ def result_of(
     )
 
 
+def _goals(experiment: Experiment, trials: list[Trial]) -> dict[str, Any]:
+    """How many trials keep the constraints, and the Pareto front, where there are any."""
+    document, found = experiment.document, dict[str, Any]()
+    reported = [trial for trial in trials if trial.reports]
+    if experiment.constraints:
+        found["trials_feasible"] = sum(trial.feasible for trial in reported)
+    if document.metrics:
+        kept = [trial for trial in reported if trial.feasible]
+        points = [[trial.last, *(trial.metrics[name] for name in document.metrics)]
+                  for trial in kept]  # fmt: skip
+        found["pareto"] = [
+            {
+                "trial": kept[at].number,
+                "configuration": kept[at].configuration,
+                document.metric: kept[at].last,
+                **{name: kept[at].metrics[name] for name in document.metrics},
+            }
+            for at in front(points, [document.mode, *document.metrics.values()])
+        ]
+    return found
+
+
 def _trials(
-    kernel: Kernel, configurations: Configurations, reports: CurveReports, sign: float
+    kernel: Kernel,
+    configurations: Configurations,
+    reports: CurveReports,
+    sign: float,
+    experiment: Experiment,
 ) -> list[Trial]:
     jobs, kept = kernel.jobs, reports.kept
     of = np.frombuffer(kept.job, np.int64) if len(kept) else np.empty(0, np.int64)
     order = np.argsort(of, kind="stable")
     values = np.array(kept.value)[order]
+    keeps = np.ones(len(values), bool)
+    keeps[list(kept.broken)] = False
+    keeps = keeps[order]
+    wanted = {*experiment.document.metrics, *(each.metric for each in experiment.constraints)}
     epochs = np.array(kept.epoch)[order]
     starts = np.searchsorted(of[order], np.arange(jobs.n + 1))
     begun = int(jobs.first_start[_SEARCH])
@@ -151,7 +195,9 @@ def _trials(
     for job in range(_SEARCH + 1, jobs.n):
         mine = slice(int(starts[job]), int(starts[job + 1]))
         own = values[mine]
-        numbers = own[~np.isnan(own)]
+        numbers = own[~np.isnan(own) & keeps[mine]]
+        last = float(epochs[mine].max()) if len(own) else 0.0
+        others = reports.at_epoch(job, last) if wanted and len(own) else {}
         complete = len(own) and epochs[mine][-1] >= reports.last_epoch(job)
         if jobs.first_start[job] < 0:
             state = "waiting"
@@ -168,11 +214,13 @@ def _trials(
                 state=state,
                 started_seconds=_moment(int(jobs.first_start[job]), begun),
                 ended_seconds=_moment(int(jobs.finished[job]), begun),
-                epochs=float(epochs[mine].max()) if len(own) else 0.0,
+                epochs=last,
                 reports=len(own),
                 best=best,
                 last=float(own[-1]) if len(own) else math.nan,
                 gpu_hours=float(jobs.served[job]) / HOUR,
+                metrics={name: value for name, value in others.items() if name in wanted},
+                feasible=bool(len(own) and keeps[mine][-1]),
             )
         )
     return trials
@@ -189,6 +237,7 @@ def _best_by_time(reports: CurveReports, sign: float) -> list[tuple[float, float
         return []
     bad = np.array(kept.value) * sign
     bad[np.isnan(bad)] = math.inf
+    bad[list(kept.broken)] = math.inf
     lowest = np.minimum.accumulate(bad)
     better = np.flatnonzero(lowest < np.r_[math.inf, lowest[:-1]])
     return [(kept.at[at] / SECOND, float(sign * lowest[at])) for at in better.tolist()]
@@ -215,7 +264,8 @@ def _budget_kept(
     stop: int,
 ) -> bool | None:
     """Whether no budget was exceeded by more than a stop; None where there is none."""
-    saving = int(kernel.jobs.gpus[_SEARCH]) * stop / HOUR
+    period = max((kind.per for kind in kernel.nodes.type_specs), default=1)
+    saving = int(kernel.jobs.gpus[_SEARCH]) * -(-stop // period) * period / HOUR
     rate = cost / gpu_hours if cost is not None and gpu_hours else 0.0
     kept = [
         used <= limit + allowed + 1e-9 * limit
@@ -250,13 +300,18 @@ COLUMNS: Final = (
 def per_trial(runs: list[TuningRun]) -> str:
     """All trials of these runs as CSV: recipe and seed, the figures, then the parameters."""
     names = list(dict.fromkeys(name for run in runs for t in run.trials for name in t.point))
+    goals = list(dict.fromkeys(name for run in runs for t in run.trials for name in t.metrics))
+    goals += ["feasible"] * bool(goals)
     stream = io.StringIO()
     rows = csv.writer(stream, lineterminator="\n")
-    rows.writerow(["recipe", "seed", *COLUMNS, *names])
+    rows.writerow(["recipe", "seed", *COLUMNS, *goals, *names])
     for run in runs:
         for trial in run.trials:
             figures: list[Value] = [trial.number, trial.configuration, trial.state]
             figures += [_cell(getattr(trial, name)) for name in COLUMNS[3:]]
+            told = {name: _cell(value) for name, value in trial.metrics.items()}
+            told["feasible"] = str(trial.feasible).lower() if trial.reports else ""
+            figures += [told.get(name, "") for name in goals]
             point = [trial.point.get(name, "") for name in names]
             rows.writerow([run.recipe, run.seed, *figures, *point])
     return stream.getvalue()

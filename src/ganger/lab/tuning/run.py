@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput, InvariantError
+from ganger.core.events import Batch
 from ganger.core.kernel import Kernel
+from ganger.core.plan import Plan
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.protocols import Ignorant, Journal, Knows
 from ganger.core.spec import ClusterSpec, JobSpec, Kind, NodeSpec, Role, Shape
@@ -20,11 +22,15 @@ from ganger.core.state.jobs import Declared, declare
 from ganger.core.state.table import Ids
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
+from ganger.lab.result import Segment
 from ganger.lab.simulating.policies import blame
+from ganger.lab.simulating.recorder import Recorder
+from ganger.lab.tuning.detail import Detail, bill, by_trial, paid_by
 from ganger.lab.tuning.draws import Configurations
 from ganger.lab.tuning.recipes import Chosen, chosen
 from ganger.lab.tuning.result import TuningRun, result_of
 from ganger.mechanisms.common.two_level import Search, TwoLevel, refuse_hopeless
+from ganger.mechanisms.tuning.billing import Rate, rates_of
 from ganger.mechanisms.tuning.limits import HOUR, Limited, Limits
 from ganger.recipes import registry
 from ganger.sim.engine import Simulator
@@ -86,25 +92,22 @@ def run_experiment(
     place: Place | None = None,
     *,
     journal: Callable[[Kernel], Journal] | None = None,
+    watch: bool = False,
 ) -> TuningRun:
-    """Simulate a search. Raises BadInput for what the user can mend, also for a search that no
-    trial of which could report before a limit is reached."""
+    """Simulate a search; `watch` keeps all that a report of it shows. Raises BadInput for what the
+    user can mend, also for a search that no trial of which could report before a limit is reached.
+    """
     place = place or Place(own_cluster(experiment))
     document = experiment.document
     configurations, choice = _chosen(experiment, source, recipe, seed)
     metrics = configurations.curves.metrics
-    if document.metric not in metrics:
-        raise BadInput(
-            f"the curves have no metric {document.metric!r}",
-            where=f"{experiment.where}: metric",
-            mend=f"they have {', '.join(metrics)}",
-        )
+    refuse_unknown(experiment, metrics)
     nodes = Nodes(place.cluster.check())
     limits = limits_of(experiment, place.cluster)
     search = _search(experiment, place.cluster)
     refuse_infeasible(experiment, configurations, limits)
     policy = Limited(choice.policy, limits) if limits else choice.policy
-    reports = CurveReports(document.metric, metrics)
+    reports = CurveReports(document.metric, metrics, experiment.constraints)
     if configurations.searcher is not None:
         sign = 1.0 if document.mode == "min" else -1.0
         reports.heard = lambda job, epoch, value: configurations.tell(job, epoch, sign * value)
@@ -119,8 +122,13 @@ def run_experiment(
         seed=seed,
         validate=place.validate,
     )
+    rates = rates_of(nodes.type_specs, dict(limits.prices))
+    recorder = None
+    if watch or any(rate.coarse for rate in rates):
+        recorder = Recorder(kernel.jobs, nodes.gpus[: nodes.n].tolist(), segments=True)
+    kernel.journal = recorder
     if journal is not None:
-        kernel.journal = journal(kernel)
+        kernel.journal = journal(kernel) if recorder is None else Both(recorder, journal(kernel))
     physics = Physics(nodes, profiles, place.costs)
     engine = Simulator(search, np.array([NEVER]), physics, evaluations=reports)
     engine.searcher = FromDraws(configurations, reports, search.n)
@@ -130,9 +138,73 @@ def run_experiment(
     except InvariantError as error:
         raise blame(choice.policy, error) from error
     cpu_seconds = time.process_time() - started
-    return result_of(
-        recipe, seed, experiment, configurations, kernel, reports, limits, place, cpu_seconds
+    segments = list[Segment]()
+    if recorder is not None:
+        recorder.close(kernel.now)
+        segments = recorder.segments or []
+    by_node = [rates[code] for code in nodes.gpu_type[: nodes.n].tolist()]
+    billed = None
+    if any(rate.coarse for rate in rates):
+        held = [each for each in segments if not each.job]
+        billed = bill(held, by_node), bill(held, by_node, longer=1)
+    run = result_of(
+        recipe,
+        seed,
+        experiment,
+        configurations,
+        kernel,
+        reports,
+        limits,
+        place,
+        cpu_seconds,
+        billed,
     )
+    if not watch:
+        return run
+    return replace(run, detail=_detail(segments, kernel, reports, by_node if limits.prices else []))
+
+
+class Both:
+    """Two journals that are told the same."""
+
+    def __init__(self, one: Journal, other: Journal) -> None:
+        self._journals = one, other
+
+    def append(self, revision: int, batch: Batch, plan: Plan | None, memory: Any) -> None:
+        """Record one step in both."""
+        for journal in self._journals:
+            journal.append(revision, batch, plan, memory)
+
+
+def _detail(
+    segments: Sequence[Segment], kernel: Kernel, reports: CurveReports, rates: Sequence[Rate]
+) -> Detail:
+    """What a report shows of a run that is over."""
+    nodes = kernel.nodes
+    return Detail(
+        curves=by_trial(reports.kept, kernel.jobs.n - 1),
+        segments=[each._replace(job=each.job - 1) for each in segments if each.job],
+        nodes={f"node {at}": gpus for at, gpus in enumerate(nodes.gpus[: nodes.n].tolist())},
+        paid=paid_by([each for each in segments if not each.job], rates),
+    )
+
+
+def refuse_unknown(experiment: Experiment, metrics: tuple[str, ...]) -> None:
+    """Raise BadInput for a metric that the curves do not have."""
+    document = experiment.document
+    constrained = (each.metric for each in experiment.constraints)
+    for place, names in (
+        ("metric", [document.metric]),
+        ("metrics", document.metrics),
+        ("constraints", constrained),
+    ):
+        for name in names:
+            if name not in metrics:
+                raise BadInput(
+                    f"the curves have no metric {name!r}",
+                    where=f"{experiment.where}: {place}",
+                    mend=f"they have {', '.join(metrics)}",
+                )
 
 
 def refuse_infeasible(
@@ -225,5 +297,10 @@ def limits_of(experiment: Experiment, cluster: ClusterSpec) -> Limits:
         for name in ("epochs", "gpu_hours", "money")
         if (value := getattr(budget, name)) is not None
     }
-    limits = Limits(experiment.deadline, prices=prices, target=experiment.document.target)
+    limits = Limits(
+        experiment.deadline,
+        prices=prices,
+        target=experiment.document.target,
+        constraints=experiment.constraints,
+    )
     return replace(limits, **given)

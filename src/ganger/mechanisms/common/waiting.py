@@ -76,6 +76,7 @@ MECHANISMS: Final = {
     "PromisePolicy": "the leases promised before deadlines",
     "TimeSlices": "the turns on GPUs",
     "Budgets": "the budgets of tenants",
+    "MarketPolicy": "the market of GPUs by slot",
 }
 """What refuses, in words, by `Reason.by`."""
 

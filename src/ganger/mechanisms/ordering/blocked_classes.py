@@ -153,11 +153,13 @@ class Blocked:
     def due(self) -> list[int]:
         """The classes to be tried now. Each must be forgotten, kept or filed anew."""
         due, records = list(self._due), self.records
+        self._due.clear()
+        if not records:
+            return due
         for kind in due:
             if kind in records:
                 records[kind].tried = True
-        self._due.clear()
-        return due + self.crossed() if records else due
+        return due + self.crossed()
 
     def crossed(self) -> list[int]:
         """The classes whose cells were given back enough since. Each must be forgotten, kept or

@@ -65,7 +65,7 @@ class Order(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class By:
     """Order by formulas, the first one first. No formula at all is first come, first served."""
 

@@ -10,9 +10,8 @@ again. If it still does not fit, nothing is evicted, and the walk rule says whic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from types import MappingProxyType
 from typing import TypeAlias
@@ -54,7 +53,7 @@ _Victim: TypeAlias = tuple[Entry, int, int]
 """A running job as it stands in line to be evicted: its entry, its cell, its GPUs."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)  # in slots, since Python finds those soonest
 class QueuePolicy:
     """A policy that is an ordered queue.
 
@@ -70,11 +69,44 @@ class QueuePolicy:
     quotas: Quotas | None = None
     min_run: int = 0
     depth: int = 1000
+    skips: bool = field(init=False, repr=False)
+    """Whether jobs may pass one that cannot be placed, unless a quota or a tenant keeps them."""
+    remembers: bool = field(init=False, repr=False)
+    """Whether a class that was blocked need not be tried until something changed for it. Where the
+    first blocked job decides over the others, all are looked at in order."""
+    inherits: bool = field(init=False, repr=False)
+    """Whether what blocks a head blocks every job of its class behind it: if all of them are placed
+    alike, and no quota can be another reason to wait."""
+    timed: bool = field(init=False, repr=False)
+    """Whether keys jump or patience ends while nothing else happens."""
+    stirs: int = field(init=False, repr=False)
+    """The changes without which no job starts that could not start before."""
+    rules: tuple[tuple[str, float], ...] = field(init=False, repr=False)
+    """What a reason says of the rules of this queue."""
+
+    def __post_init__(self) -> None:
+        def settle(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        settle("skips", self.walk in (_SKIP, _TENANT))
+        alone = self.skips or (self.walk is _STRICT and self.quotas is None)
+        settle("remembers", alone and self.place.by_room)
+        settle("inherits", self.remembers and self.walk is _SKIP and self.quotas is None)
+        settle("timed", self.place.patient or self.order.moves is _STEPS)
+        stirs = CAPACITY_FREED | COMMANDED | (WOKE if self.timed else 0)
+        if self.preempt or self.walk in _BACKFILLING or not self.place.by_room:
+            # Who comes or goes moves reservations, frees more than it takes, or changes sizes.
+            stirs |= CAPACITY_LOST | QUEUED | WOKE | (STARTED if self.preempt else 0)
+        settle("stirs", stirs)
+        rules: tuple[tuple[str, float], ...] = (("may_pass", float(self.walk is not _STRICT)),)
+        if self.preempt and self.min_run:
+            rules += (("min_run_s", self.min_run / SECOND),)
+        settle("rules", rules)
 
     def decide(self, view: View, memory: None) -> tuple[Plan, None]:
         """Walk the queue once."""
-        standing = view.cached(StandingIndex)
-        index = standing.index
+        standing = view.scratch.get(StandingIndex) or view.cached(StandingIndex)
+        index: QueueIndex | None = standing.index
         if index is None:
             index = standing.index = QueueIndex(
                 view, self.order, self, preempt=self.preempt, listed=self.walk in _BACKFILLING
@@ -94,41 +126,6 @@ class QueuePolicy:
         if self.quotas is not None:
             kind |= at.tenant[job] << 50  # `_TENANTS` finds it again
         return kind | (self.place.kind(view, job) << 45)
-
-    @cached_property
-    def remembers(self) -> bool:
-        """Whether a class that was blocked need not be tried until something changed for it. Where
-        the first blocked job decides over the others, all are looked at in order."""
-        alone = self.walk in (_SKIP, _TENANT) or (self.walk is _STRICT and self.quotas is None)
-        return alone and self.place.by_room
-
-    @cached_property
-    def inherits(self) -> bool:
-        """Whether what blocks a head blocks every job of its class behind it: if all of them are
-        placed alike, and no quota can be another reason to wait."""
-        return self.remembers and self.walk is _SKIP and self.quotas is None
-
-    @cached_property
-    def timed(self) -> bool:
-        """Whether keys jump or patience ends while nothing else happens."""
-        return self.place.patient or self.order.moves is _STEPS
-
-    @cached_property
-    def stirs(self) -> int:
-        """The changes without which no job starts that could not start before."""
-        stirs = CAPACITY_FREED | COMMANDED
-        if self.preempt or self.walk in _BACKFILLING or not self.place.by_room:
-            # Who comes or goes moves reservations, frees more than it takes, or changes sizes.
-            stirs |= CAPACITY_LOST | QUEUED | WOKE | (STARTED if self.preempt else 0)
-        return stirs | (WOKE if self.timed else 0)
-
-    @cached_property
-    def rules(self) -> tuple[tuple[str, float], ...]:
-        """What a reason says of the rules of this queue."""
-        rules: tuple[tuple[str, float], ...] = (("may_pass", float(self.walk is not _STRICT)),)
-        if self.preempt and self.min_run:
-            rules += (("min_run_s", self.min_run / SECOND),)
-        return rules
 
     def ahead(self, view: View, job: int) -> Ids:
         """The waiting jobs that come before `job` by the order and compete with it."""
@@ -159,22 +156,19 @@ class _Pass:
     """Whether `most` counts GPUs of jobs that may not be evicted yet."""
     late = 0
     """GPUs of jobs that were told to start and cannot be evicted before they have."""
-    gave_back = False
-    under: UnderQuota | None = None
 
     def __init__(self, policy: QueuePolicy, view: View, index: QueueIndex) -> None:
         self.policy, self.view, self.draft, self.index = policy, view, view.draft, index
-        self.pending, self.place, self.may_evict = index.pending, policy.place, policy.preempt
-        self.stirs, self.rules = policy.stirs, policy.rules
+        self.pending, self.may_evict, self.gave_back = index.pending, policy.preempt, False
         self.heads: list[tuple[Entry, int]] = []
         self.reasons: list[Reason] = []
-        self.line: list[_Victim] = []
-        self.evicted: dict[int, Placement] = {}
-        """What those hold that this turn evicts."""
-        self.kept: list[int] = []
-        """Those of them that this turn gives back what they held: they notice nothing."""
-        if policy.quotas is not None:
-            self.under = policy.quotas.now(view)
+        self.under = policy.quotas.now(view) if policy.quotas is not None else None
+        if policy.preempt:
+            self.line: list[_Victim] = []
+            self.evicted: dict[int, Placement] = {}
+            """What those hold that this turn evicts."""
+            self.kept: list[int] = []
+            """Those of them that this turn gives back what they held: they notice nothing."""
 
     def run(self) -> Plan:
         """The plan."""
@@ -211,9 +205,8 @@ class _Pass:
         if self.index.starting:
             sizes = self.view.at.size
             self.late = sum(sizes[job] for job in self.index.starting)
-        heads, skips = self.heads, self.policy.walk in (_SKIP, _TENANT)
-        blocked, inherits, shapes = self.pending.blocked, self.policy.inherits, self.view.at.shape
-        known = blocked.records
+        heads, blocked, policy = self.heads, self.pending.blocked, self.policy
+        known: Collection[int] = blocked.records if policy.inherits else ()
         while heads:
             entry, kind = heads[0]
             job = entry[-1]
@@ -221,20 +214,20 @@ class _Pass:
                 heappop(heads)
                 blocked.always(kind)
                 continue
-            kept = inherits and kind in known and blocked.keeps(kind, entry, shapes[job])
-            if not kept and self._start(job, entry):
-                self._next(kind)
-                continue
-            if kind != _EVICTED:
-                if not kept:
+            if kind not in known or not blocked.keeps(kind, entry, self.view.at.shape[job]):
+                if self._start(job, entry):
+                    self._next(kind)
+                    continue
+                if kind != _EVICTED:
                     self._block(job, entry, kind)
-                if not skips:
-                    break
+            if kind != _EVICTED and not policy.skips:
+                break
             heappop(heads)
-        for entry, _, _ in self.line:
-            self.index.running.put_back(entry)
-        for job in self.kept:
-            self.index.file(self.view, job)
+        if policy.preempt:
+            for entry, _, _ in self.line:
+                self.index.running.put_back(entry)
+            for job in self.kept:
+                self.index.file(self.view, job)
 
     def _next(self, kind: int) -> None:
         """Bring the next of a class to its head; the present head has started."""
@@ -251,14 +244,15 @@ class _Pass:
         evidence = under.exceeded(at.tenant[job], at.gpus[job]) if under is not None else None
         if evidence is not None:
             what = at.shape[job], at.tenant[job]
-            self.reasons.append(Reason("AssocGrpGRES", "QueuePolicy", *what, evidence, self.stirs))
+            stirs = self.policy.stirs
+            self.reasons.append(Reason("AssocGrpGRES", "QueuePolicy", *what, evidence, stirs))
         return evidence is not None
 
     def _why(self, job: int) -> Reason:
         """Why the job's class waits for GPUs."""
-        at = self.view.at
-        rules = self.rules + self.place.why(self.view, job)
-        return lacking(at.shape[job], at.gpus[job], self.stirs, rules)
+        at, policy = self.view.at, self.policy
+        rules = policy.rules + policy.place.why(self.view, job)
+        return lacking(at.shape[job], at.gpus[job], policy.stirs, rules)
 
     def _wait(self, job: int) -> None:
         """Note that the job's class waits for GPUs."""
@@ -306,9 +300,9 @@ class _Pass:
 
     def _start(self, job: int, entry: Entry) -> bool:
         """Start `job` on free devices, or on those of jobs that come after it."""
-        ledger = self.view.ledger
-        if self.place.sizes or not ledger.lacks(self.draft.shape(job)):
-            placement = self.place.find(self.view, ledger, job)
+        ledger, place = self.view.ledger, self.policy.place
+        if not ledger.lacks(self.draft.shape(job)) or place.sizes:
+            placement = place.find(self.view, ledger, job)
             if placement is not None:
                 self._book(job, entry, placement, ledger)
                 return True
@@ -316,17 +310,16 @@ class _Pass:
         return self.may_evict and self._evict_for(job, entry, ledger)
 
     def _book(self, job: int, entry: Entry, placement: Placement, ledger: Ledger) -> None:
-        draft, pending = self.draft, self.pending
+        draft, pending, policy = self.draft, self.pending, self.policy
         pending.entry.pop(job, None)
-        if self.evicted.get(job) == placement:
+        if policy.preempt and self.evicted and self.evicted.get(job) == placement:
             draft.restore(job, placement)
             self.kept.append(job)
         else:
             draft.start(job, placement)
-            if self.policy.preempt:
+            if policy.preempt:
                 self.index.starting[job] = entry
-            whole = self.policy.inherits and ledger.is_whole(draft.shape(job))
-            if whole and pending.blocked.records:
+            if policy.inherits and pending.blocked.records and ledger.is_whole(draft.shape(job)):
                 cell = ledger.cell_of[placement[0].node]
                 pending.blocked.took(entry, cell, self.view.at.gpus[job])
         if self.under is not None:
@@ -389,7 +382,7 @@ class _Pass:
                 continue
             gone += [(each, draft.stop(-each[-1])) for each in chosen]
             chosen.clear()
-            placement = self.place.find(self.view, ledger, job)
+            placement = self.policy.place.find(self.view, ledger, job)
         if placement is not None:
             self._book(job, entry, placement, ledger)
             self._put_back(gone, ledger)

@@ -107,7 +107,8 @@ class Pending:
                 return entry
             heappop(heap)
         self.heaps.pop(kind, None)
-        self.blocked.forget(kind)
+        if self.blocked.records:
+            self.blocked.forget(kind)
         return None
 
     def first(self) -> Entry | None:

@@ -63,7 +63,7 @@ class Placer(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Place:
     """One fit rule and one limit on spread for all jobs."""
 

@@ -148,13 +148,12 @@ class Fleets:
     ) -> None:
         """Count the windows that are new; plan at the end of an interval."""
         windows = list(view.services.get(service, ()))
-        over = False
-        for window in windows:
-            if window.until <= course.seen:
-                continue
+        new, over, piece = len(windows), False, self.planner.piece
+        while new and windows[new - 1].until > course.seen:
+            new -= 1
+        for window in windows[new:]:
             if not course.until:
                 course.until = window.since + self.planner.interval
-            piece = self.planner.piece
             rate = peak_rate(window, piece) if piece else mean_rate(window)
             course.seen = window.until
             course.now = course.now if rate is None else [*course.now, rate]
@@ -193,12 +192,16 @@ def _bounded(
     """The plan within the places of each type and the sizes of the service: of what there are most
     of, replicas are left out first; those of the cheapest are added."""
     least, limit = view.draft.shape(service).roles[0].range
-    wanted = {each.key: min(plan.get(each.key, 0), each.places) for each in instances}
+    places = {each.key: each.places for each in instances}
+    wanted = {key: min(plan.get(key, 0), most) for key, most in places.items()}
     for _ in range(sum(wanted.values()) - limit):
         wanted[max(wanted, key=lambda key: (wanted[key], key))] -= 1
-    for each in sorted(instances, key=lambda each: (each.price, each.key)):
-        lack = max(least - sum(wanted.values()), 0)
-        wanted[each.key] += min(lack, each.places - wanted[each.key])
+    lack = least - sum(wanted.values())
+    if lack > 0:
+        for _, key in sorted((each.price, each.key) for each in instances):
+            more = min(lack, places[key] - wanted[key])
+            wanted[key] += more
+            lack -= more
     return {key: count for key, count in wanted.items() if count}
 
 
@@ -222,10 +225,12 @@ def _reconcile(
         spec = view.jobs.spec(service)
         for key, lack in lacking.items():
             view.draft.act(Spawn(service, typed(replica_of(spec), key), lack))
+    spare = {key: len(jobs) - course.wanted.get(key, 0) for key, jobs in by_key.items()}
+    if max(spare.values(), default=0) <= 0:
+        return gone
     coming = bool(lacking) or not all(_answers(view, job, load) for job in have)
     for key, jobs in by_key.items():
-        spare = len(jobs) - course.wanted.get(key, 0)
-        for job in newest(view, jobs)[: max(spare, 0)]:
+        for job in newest(view, jobs)[: max(spare[key], 0)]:
             if not coming or not _answers(view, job, load):
                 view.draft.retire(job)
                 gone.add(job)
@@ -234,7 +239,7 @@ def _reconcile(
 
 def _answers(view: View, job: int, load: float) -> bool:
     """Whether a replica has loaded."""
-    began = int(view.jobs.first_start[job])
+    began: int = view.at.first_start[job]
     return view.at.phase[job] == _RUNNING and view.now - began >= load * SECOND
 
 

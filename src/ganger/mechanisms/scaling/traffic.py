@@ -49,4 +49,4 @@ def mean_rate(window: Window) -> float | None:
 
 def tightest(windows: Iterable[Window]) -> float | None:
     """The least seconds that any request of these windows had; None where none has a deadline."""
-    return min((each.figures["slo"] for each in windows if "slo" in each.figures), default=None)
+    return min([each.figures["slo"] for each in windows if "slo" in each.figures], default=None)

@@ -3,14 +3,14 @@ known already."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
 from msgspec import Struct
 
-from ganger.core.serving.verbs import Part
+from ganger.core.serving.verbs import Part, Truth
 from ganger.core.serving.world import Task, World
 from ganger.core.units import NEVER
 from ganger.mechanisms.serving.choice import Choice
@@ -126,10 +126,16 @@ class Asking:
                 self._less(world, memory, row, world.now)
                 continue
             if choice is not None and asked_of[row - base] >= families:
-                choice.learn(world, memory.chosen, row, {model: output})
+                choice.learn(world, memory.chosen, _truth(world, row, {model: output}))
             direct.append(row)
         if direct:
             world.answer(direct, model)
+
+    def hear(self, world: World, memory: Asked, truths: Sequence[Truth]) -> None:
+        """What is right of requests for families that are over."""
+        for truth in truths:
+            if self.choice is not None and truth.asked >= len(world.models):
+                self.choice.learn(world, memory.chosen, truth)
 
     def refuse(self, world: World, memory: Asked, number: int, why: str, at: int) -> None:
         """What should have waited does not: a request is dropped, a task is not waited for."""
@@ -163,7 +169,14 @@ class Asking:
         asked = world.requests.model[row - world.requests.base]
         if self.choice is not None and asked >= len(world.models):  # it names a family
             by, class_ = self.choice.combine(world, memory.chosen, row, said)
-            self.choice.learn(world, memory.chosen, row, said)
+            self.choice.learn(world, memory.chosen, _truth(world, row, said))
         if class_ != said[by]:
             world.said[row] = class_
         world.answer((row,), by, at=at)
+
+
+def _truth(world: World, row: int, said: Mapping[int, int]) -> Truth:
+    """What is known to be right of a request when it is answered."""
+    requests = world.requests
+    at = row - requests.base
+    return Truth(requests.model[at], requests.tenant[at], said, requests.label[at])

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from ganger.core.errors import BadInput
+from ganger.core.serving.verbs import Truth
 from ganger.core.serving.world import Lane, World
 from ganger.core.units import SECOND
 from ganger.mechanisms.serving.on_time import OnTime
@@ -26,9 +27,8 @@ class Choice(Protocol):
         """The models that are asked, one or several. Decided of the request's own arrival. Raises
         BadInput for models of which too little is known."""
 
-    def learn(self, world: World, memory: Any, row: int, outputs: Mapping[int, int]) -> None:
-        """What the models that were asked in time answered, by model; -1 where that is not
-        known."""
+    def learn(self, world: World, memory: Any, truth: Truth) -> None:
+        """What the models that were asked in time answered, and what is right."""
 
     def combine(
         self, world: World, memory: Any, row: int, outputs: Mapping[int, int]
@@ -57,14 +57,14 @@ class _Weighing:
     def _weights(self, world: World, memory: Weights, row: int) -> dict[int, float]:
         requests = world.requests
         at = row - requests.base
-        key = requests.model[at], requests.tenant[at] if self.by_tenant else -1
-        found = memory.of.get(key)
-        if found is None:
-            found = memory.of[key] = dict.fromkeys(world.variants[key[0]], 1.0)
-        return found
+        return self._of(world, memory, requests.model[at], requests.tenant[at])
 
-    def _label(self, world: World, row: int) -> int:
-        return world.requests.label[row - world.requests.base]
+    def _of(self, world: World, memory: Weights, asked: int, tenant: int) -> dict[int, float]:
+        key = asked, tenant if self.by_tenant else -1
+        weights = memory.of.get(key)
+        if weights is None:
+            weights = memory.of[key] = dict.fromkeys(world.variants[asked], 1.0)
+        return weights
 
     def _lose(self, weights: dict[int, float], losses: Mapping[int, float]) -> None:
         """Each loses by its loss. They are then scaled so that the greatest is 1: nothing that is
@@ -79,6 +79,12 @@ class _Weighing:
 
 
 _LEAST = 1e-12
+
+
+def _wrong(truth: Truth) -> list[int]:
+    """The models that erred; none where the truth is not known."""
+    right = truth.label
+    return [model for model, said in truth.said.items() if right >= 0 and said not in (-1, right)]
 
 
 @dataclass(frozen=True)
@@ -104,14 +110,11 @@ class Exp3(_Weighing):
                 return (model,)
         return variants[-1:]
 
-    def learn(self, world: World, memory: Weights, row: int, outputs: Mapping[int, int]) -> None:
+    def learn(self, world: World, memory: Weights, truth: Truth) -> None:
         """It lost if it erred."""
-        label = self._label(world, row)
-        if label < 0:
-            return
-        wrong = [model for model, said in outputs.items() if said >= 0 and said != label]
+        wrong = _wrong(truth)
         if wrong:
-            weights = self._weights(world, memory, row)
+            weights = self._of(world, memory, truth.asked, truth.tenant)
             total = sum(weights.values())
             self._lose(weights, {model: total / weights[model] for model in wrong})
 
@@ -139,17 +142,10 @@ class Exp4(_Weighing):
         """All."""
         return variants
 
-    def learn(self, world: World, memory: Weights, row: int, outputs: Mapping[int, int]) -> None:
+    def learn(self, world: World, memory: Weights, truth: Truth) -> None:
         """Those that erred lost."""
-        label = self._label(world, row)
-        self._lose(
-            self._weights(world, memory, row),
-            {
-                model: 1.0
-                for model, said in outputs.items()
-                if label >= 0 and said >= 0 and said != label
-            },
-        )
+        weights = self._of(world, memory, truth.asked, truth.tenant)
+        self._lose(weights, dict.fromkeys(_wrong(truth), 1.0))
 
     def combine(
         self, world: World, memory: Weights, row: int, outputs: Mapping[int, int]
@@ -246,7 +242,7 @@ class Switching:
             found = memory.tables[model, slack] = OnTime.of(_latencies(world, model, lanes), slack)
         return found
 
-    def learn(self, world: World, memory: Switches, row: int, outputs: Mapping[int, int]) -> None:
+    def learn(self, world: World, memory: Switches, truth: Truth) -> None:
         """Nothing."""
 
     def combine(
@@ -278,7 +274,7 @@ class Quickest:
         here = {model for store in world.stores for model in (*store.resident, *store.loading)}
         return (min(variants, key=lambda model: (model not in here, quickest(world, model))),)
 
-    def learn(self, world: World, memory: Any, row: int, outputs: Mapping[int, int]) -> None:
+    def learn(self, world: World, memory: Any, truth: Truth) -> None:
         """Nothing."""
 
     def combine(

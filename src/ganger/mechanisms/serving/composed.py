@@ -459,8 +459,12 @@ class Composed:
                 self.arrive(world, range(number, number + 1))
 
     def told(self, world: World, news: News) -> Sequence[Do]:
-        """Lanes come and go: what waits at one that goes is dispatched again."""
+        """Lanes come and go: what waits at one that goes is dispatched again. A choice learns."""
         memory: Memory = world.memory
+        if news.truths and memory.asked is not None and self.asking is not None:
+            self.asking.hear(world, memory.asked, news.truths)
+        if not news.up and not news.down:
+            return _NOTHING
         memory.ways.clear()
         for number in news.up:
             if world.lanes[number].copies:
@@ -481,7 +485,6 @@ class Composed:
                         memory.stranded.extend(queue.pop(len(queue)))
                         memory.parked.pop(at, None)
                         memory.listed[at] = -1
-        if news.up or news.down:
-            again, memory.stranded = sorted(memory.stranded), []
-            self._again(world, memory, again)
+        again, memory.stranded = sorted(memory.stranded), []
+        self._again(world, memory, again)
         return _NOTHING

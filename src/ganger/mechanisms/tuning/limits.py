@@ -10,9 +10,11 @@ import msgspec
 
 from ganger.core.plan import AskAt, Plan, Spawn, Start
 from ganger.core.protocols import revived
+from ganger.core.tuning.goals import Constraint, feasible
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.common.two_level import Search, wanted_by
+from ganger.mechanisms.tuning.billing import Held, Rate, affordable, changed, rates_of
 from ganger.mechanisms.tuning.trials import NEXT_REPORT, Mode, badness
 
 HOUR: Final = 3600 * SECOND
@@ -23,7 +25,8 @@ class Limits:
     """The most that a search may take. `deadline`: microseconds since it was submitted. `epochs`:
     of all its trials together. `gpu_hours`: what it holds, whether its trials use that or not.
     `money`: for these, at `prices` by GPU type, in money per GPU-hour; without any, at those of the
-    cluster. `target`: a value of its metric with which it ends."""
+    cluster. `target`: a value of its metric with which it ends, if a trial reports it that keeps
+    the `constraints`."""
 
     deadline: int = NEVER
     epochs: float = float(NEVER)
@@ -31,6 +34,7 @@ class Limits:
     money: float = float(NEVER)
     prices: tuple[tuple[str, float], ...] = ()
     target: float | None = None
+    constraints: tuple[Constraint, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is any."""
@@ -84,16 +88,28 @@ class LimitedMemory(msgspec.Struct, frozen=True):
     at: int = 0
     rate: float = 0.0
     """Money per microsecond since `at`."""
+    held: tuple[Held, ...] = ()
+    """Where GPUs are billed by more than the moment: since when which are held; `paid` is for those
+    that were given back."""
     over: bool = False
+
+
+def _masks(view: View) -> dict[int, int]:
+    """Which GPUs of each node the search has."""
+    masks = dict[int, int]()
+    for slot in view.draft.holds(view.within) or ():
+        masks[slot.node] = masks.get(slot.node, 0) | slot.devices
+    return masks
 
 
 @dataclass(frozen=True)
 class Limited:
     """`inner`, until a limit is reached: then all trials end, and the search with them.
 
-    Time and money are reached to the microsecond. Epochs count once they are reported: the search
-    ends with the report that reaches the limit, and what others have trained since their last one
-    is not counted.
+    Time and money are reached to the microsecond; where GPUs are billed by whole minutes or hours,
+    the search ends before one begins that is too much. Epochs count once they are reported: the
+    search ends with the report that reaches the limit, and what others have trained since their
+    last one is not counted.
     """
 
     inner: Search
@@ -117,14 +133,22 @@ class Limited:
         trained = self._trained(view, before.trained)
         unused = self.limits.epochs - sum(trained.values())
         wake, rate = self._end(view, paid)
+        held = before.held
+        if rates := self._coarse(view):
+            held, gone = changed(held, _masks(view), rates, view.now)
+            paid, rate = before.paid + gone, 0.0
+            wake = min(wake, affordable(held, rates, self.limits.money - paid, view.now))
         if wake <= view.now or unused <= 0 or self._hits(view):
             self._stop(view)
-            return view.draft.plan(), LimitedMemory(inner, trained, paid, view.now, rate, over=True)
+            now = view.now
+            return view.draft.plan(), LimitedMemory(
+                inner, trained, paid, now, rate, held, over=True
+            )
         plan, inner = self.inner.decide(view, inner)
         if self._counts:
             self._ask(view, trained, unused)
         plan = view.draft.plan(plan.reasons, min(plan.wake, wake), plan.until)
-        return plan, LimitedMemory(inner, trained, paid, view.now, rate)
+        return plan, LimitedMemory(inner, trained, paid, view.now, rate, held)
 
     def over(self, view: View, memory: LimitedMemory) -> bool:
         """Whether a limit was reached, or the recipe has come to its end."""
@@ -145,7 +169,7 @@ class Limited:
             unused = limits.gpu_hours * HOUR - _held(view, search)
             end = min(end, view.now + max(int(unused / gpus), 0))
         rate = 0.0
-        if limits.money < NEVER:
+        if limits.money < NEVER and not self._coarse(view):
             rate = self._rate(view, search)
             if rate > 0.0:
                 end = min(end, view.now + max(int((limits.money - paid) / rate), 0))
@@ -161,6 +185,17 @@ class Limited:
             for slot in placement
         ) / float(HOUR)
 
+    def _coarse(self, view: View) -> list[Rate]:
+        """What a GPU of each node costs, where money is limited and some are billed by more than
+        the moment; else none."""
+        if self.limits.money >= NEVER:
+            return []
+        nodes = view.nodes
+        rates = rates_of(nodes.type_specs, dict(self.limits.prices))
+        if not any(rate.coarse for rate in rates):
+            return []
+        return [rates[code] for code in nodes.gpu_type[: nodes.n].tolist()]
+
     @property
     def _counts(self) -> bool:
         """Whether it matters what trials report between the epochs at which the recipe asks."""
@@ -172,7 +207,13 @@ class Limited:
             return False
         mode: Mode = getattr(self.inner, "mode", Mode.MIN)
         curves = (view.trials.get(job) for job in {*view.active.tolist(), *view.changed})
-        return any(self.limits.hit(c.values[-1], mode) for c in curves if c and c.values)
+        constraints = self.limits.constraints
+        return any(
+            self.limits.hit(curve.values[-1], mode)
+            and (not constraints or feasible(constraints, curve.last_metrics()))
+            for curve in curves
+            if curve and curve.values
+        )
 
     def _trained(self, view: View, before: dict[int, float]) -> dict[int, float]:
         """By trial the most epochs that it has reported."""

@@ -88,6 +88,18 @@ def reports_of(journal: Journal, job: int, attempt: int) -> int:
     return found[0] if found else 0
 
 
+def last_metrics(journal: Journal, jobs: Sequence[int]) -> dict[int, dict[str, float]]:
+    """Of those of the jobs that reported: the other metrics of the last report."""
+    found = dict[int, dict[str, float]]()
+    for job in jobs if journal.version >= REPORTS_SINCE else ():
+        row = journal.db.execute(
+            "SELECT metrics FROM reports WHERE job = ? ORDER BY id DESC LIMIT 1", (job,)
+        ).fetchone()
+        if row is not None:
+            found[job] = _METRICS.decode(row[0]) if row[0] else {}
+    return found
+
+
 def last_reports(journal: Journal, jobs: Sequence[int]) -> dict[int, tuple[float, float | None]]:
     """Of those of the jobs that reported: the last step and value."""
     found = journal.db.execute(

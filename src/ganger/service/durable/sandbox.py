@@ -10,28 +10,41 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from ganger.client.answers import FutureAnswer, PolicyAnswer
+from ganger.client.answers import EffectAnswer, FutureAnswer, MovedAnswer, PastAnswer, PolicyAnswer
+from ganger.core.errors import BadInput
 from ganger.core.events import Batch, Woke
 from ganger.core.kernel import Kernel
 from ganger.core.plan import Resize, Start, Stop
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.core.state.jobs import Phase
 from ganger.core.state.snapshot import Snapshot, capture, forget
-from ganger.core.units import DAY
+from ganger.core.units import DAY, NEVER, SECOND
 from ganger.engines.local import IGNORED
 from ganger.lab.ahead.alternatives import WAITING_MAX, Waits, waits
-from ganger.lab.ahead.whatif import Outlook, expected_starts, future, past
+from ganger.lab.ahead.orders import Moved, effects
+from ganger.lab.ahead.whatif import Outlook, expected_starts, future, past, present
 from ganger.lab.simulating.policies import load_policy
 from ganger.lab.simulating.setup import Setup
 from ganger.lab.simulation import run_one
+from ganger.service.commands import Order
 from ganger.service.daemon import Daemon
 from ganger.service.durable.journal import Header
 from ganger.service.durable.recovery import guard_of, make_kernel
 from ganger.service.http import looks
 from ganger.service.http.looks import Enough, TooLong
+from ganger.service.reports import rows
 from ganger.workloads.clusters import describe
+from ganger.workloads.readers.ganger_trace_writer import lines_of
 
 SAMPLES: Final = 19
+DRAWS: Final = 5
+"""So often run times of the present queue are drawn for a comparison of recipes."""
+MOVED_MAX: Final = 20
+"""So many of the jobs that wait longer, and of those that wait less, are named."""
+LOOK_SECONDS: Final = 2.0
+"""Of a queue longer than WAITING_MAX the look ends after so long: it tells the first starts."""
+LIST_SECONDS: Final = 5.0
+"""For a whole list, so that questions about one job do not wait long for it."""
 SAMPLED_MAX: Final = 500
 """With more jobs than this waiting, an expected start comes without an interval."""
 
@@ -124,19 +137,63 @@ def prospects(daemon: Daemon, row: int) -> tuple[Waits | None, Outlook | None]:
     return there, outlook(daemon, row)
 
 
-def outlooks(daemon: Daemon, rows: Sequence[int], *, interval: bool = True) -> dict[int, Outlook]:
-    """When jobs are expected to start, of those that wait and of which that is known."""
+def outlooks(
+    daemon: Daemon,
+    rows: Sequence[int],
+    *,
+    interval: bool = True,
+    seconds: float = looks.PATIENCE_SECONDS,
+) -> dict[int, Outlook]:
+    """When jobs are expected to start, of those that wait and of which that is known. `seconds`: so
+    long it looks at the most, but for the first look."""
     with daemon.lock:
         jobs = daemon.kernel.jobs
         waiting = int(np.count_nonzero(jobs.phase[: jobs.n] == Phase.PENDING))
         wanted = [row for row in rows if jobs.phase[row] == Phase.PENDING]
-    if not wanted or waiting > WAITING_MAX:
+    if not wanted:
         return {}
     samples = SAMPLES if interval and waiting <= SAMPLED_MAX else 0
+    end = time.monotonic() + (LOOK_SECONDS if waiting > WAITING_MAX else seconds)
     try:
-        return expected_starts(copier(daemon), wanted, samples=samples)
+        return expected_starts(
+            copier(daemon), wanted, samples=samples, enough=lambda: time.monotonic() > end
+        )
     except (TooLong, Enough):
         return {}
+
+
+def effects_of(daemon: Daemon, order: Order) -> EffectAnswer:
+    """What an order would do to the other jobs. Raises BadInput where it does not apply."""
+    copy = copier(daemon)
+    with daemon.lock:
+        commands = order.commands(daemon)
+    found = effects(copy, commands)
+    with daemon.lock:
+        moved = [_moved(daemon, one) for one in found.moved]
+        own = [_moved(daemon, one) for one in found.own]
+    later = [one for one in found.moved if one.after > one.before]
+    return EffectAnswer(
+        jobs=sorted({command.job + 1 for command in commands}),
+        earlier=len(moved) - len(later),
+        later=len(later),
+        same=found.looked - len(moved),
+        until=None if found.until >= NEVER else found.until / SECOND,
+        moved=[*moved[:MOVED_MAX], *moved[MOVED_MAX:][-MOVED_MAX:]],
+        own=own[:MOVED_MAX],
+    )
+
+
+def _moved(daemon: Daemon, one: Moved) -> MovedAnswer:
+    jobs = daemon.kernel.jobs
+    return MovedAnswer(
+        job=one.job + 1,
+        label=rows.label(daemon, one.job),
+        name=daemon.names[one.job],
+        user=jobs.users[jobs.user[one.job]],
+        gpus=int(jobs.gpus[one.job]),
+        before=None if one.before >= NEVER else one.before / SECOND,
+        after=None if one.after >= NEVER else one.after / SECOND,
+    )
 
 
 def grown(cluster: ClusterSpec, add: Sequence[NodeSpec]) -> ClusterSpec:
@@ -169,6 +226,28 @@ def futures(
         made = future(copier(daemon, header)(), name)
         found.append(FutureAnswer(**{key: getattr(made, key) for key in made.__struct_fields__}))
     return found
+
+
+def past_of(daemon: Daemon, days: float, limit: int) -> PastAnswer:
+    """The last days as a trace, or without `days` the present queue, with run times drawn DRAWS
+    times. Raises BadInput if there are no jobs."""
+    if days:
+        with daemon.lock:
+            traces = [past(daemon.kernel, daemon.kernel.now - round(days * DAY), limit)]
+    else:
+        copy, luck = copier(daemon), np.random.default_rng(0)
+        traces = [present(copy(), luck, limit) for _ in range(DRAWS)]
+    if not traces[0].jobs:
+        what = f"no job finished in the last {days:g} days" if days else "no job runs or waits"
+        raise BadInput(what, mend="ask for more days" if days else "look at the last days")
+    header = daemon.header
+    return PastAnswer(
+        recipe=header.policy,
+        knows=header.knows,
+        jobs=traces[0].jobs,
+        cluster=msgspec.Raw(msgspec.json.encode(header.cluster)),
+        traces=[lines_of(trace).decode() for trace in traces],
+    )
 
 
 def _of_history(

@@ -17,20 +17,23 @@ from ganger.client.answers import (
     IdleAnswer,
     NodeAnswer,
     NotifyAnswer,
+    PastAnswer,
     PolicyAnswer,
     Quota,
     RolesAnswer,
+    ServiceAnswer,
     Share,
     Status,
     TokenAnswer,
     Usage,
 )
+from ganger.client.connection import BEAT_SECONDS
 from ganger.client.gpu_map import MapAnswer
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, WHOLE
 from ganger.service.commands import Keep, NodeOrder, Order, SetPolicy, SetTenant
 from ganger.service.durable.journal import Journal, named
-from ganger.service.durable.sandbox import futures, try_policy
+from ganger.service.durable.sandbox import futures, past_of, try_policy
 from ganger.service.http.app_context import AppContext
 from ganger.service.http.request_helpers import (
     Answer,
@@ -55,7 +58,7 @@ from ganger.service.jobs.roles import SETTING as ROLES_SETTING
 from ganger.service.jobs.roles import Roles
 from ganger.service.jobs.submission import PRIORITY_MAX, checked_text
 from ganger.service.notices.notify import Message
-from ganger.service.reports import rows
+from ganger.service.reports import families, rows
 from ganger.service.reports.gpu_map import gpu_map
 from ganger.service.reports.usage import parse_prices, prices_of, usage, usage_between
 from ganger.workloads.clusters import is_short, load_cluster
@@ -63,6 +66,8 @@ from ganger.workloads.clusters import is_short, load_cluster
 DAYS_MAX: Final = 36_500
 NODES_MAX: Final = 10_000
 RECIPES_MAX: Final = 100
+HISTORY_JOBS_MAX: Final = 20_000
+STEPS_APART_SECONDS: Final = 0.1
 
 
 class QuotaChange(msgspec.Struct, forbid_unknown_fields=True):
@@ -152,6 +157,11 @@ async def list_nodes(request: Request) -> list[NodeAnswer]:
     return locked(world_of(request), rows.node_answers)
 
 
+async def list_services(request: Request) -> list[ServiceAnswer]:
+    """The services that are not over."""
+    return locked(world_of(request), families.services)
+
+
 async def show_map(request: Request) -> MapAnswer:
     """Which job holds which GPU of which node."""
     return locked(world_of(request), gpu_map)
@@ -190,6 +200,15 @@ async def whatif(request: Request) -> list[FutureAnswer]:
     return await world.looks.look(
         who_of(request), futures, world.daemon, found.recipes, expanded, found.history_days
     )
+
+
+async def history(request: Request) -> PastAnswer:
+    """The jobs that finished in the last `days` as a trace, or without it those that run and wait,
+    several times with other run times; at most `limit` jobs. Names are left out."""
+    days = number(request, "days", 0, DAYS_MAX)
+    limit = int(number(request, "limit", HISTORY_JOBS_MAX, HISTORY_JOBS_MAX)) or HISTORY_JOBS_MAX
+    world = world_of(request)
+    return await world.looks.look(who_of(request), past_of, world.daemon, days, limit)
 
 
 async def show_policy(request: Request) -> PolicyAnswer:
@@ -456,12 +475,15 @@ async def shutdown(request: Request) -> dict[str, bool]:
 
 async def events(request: Request) -> Response:
     """Changes of jobs' states as server-sent events; `since` (or Last-Event-ID) is the revision
-    after which to begin, by default now."""
+    after which to begin, by default now. With `steps` instead only that steps were made, whatever
+    changed in them, as one event for all since the last one, at most ten a second."""
     world, who = world_of(request), who_of(request)
     daemon = world.daemon
     begin = request.headers.get("last-event-id") or request.query_params.get("since", "")
     if begin and not (begin.isascii() and begin.isdecimal() and len(begin) < 19):
         raise BadInput(f"{begin!r} is not a valid revision", where="since")
+    if request.query_params.get("steps"):
+        return StreamingResponse(_steps(world), media_type="text/event-stream")
 
     async def changes() -> AsyncIterator[bytes]:
         seen = int(begin) if begin else daemon.kernel.revision
@@ -477,6 +499,22 @@ async def events(request: Request) -> Response:
             await world.next_step(1.0)
 
     return StreamingResponse(changes(), media_type="text/event-stream")
+
+
+async def _steps(world: AppContext) -> AsyncIterator[bytes]:
+    """That something changed, and now and then that nothing did."""
+    seen, said = -1, time.monotonic()
+    while not world.leaving:
+        revision = world.daemon.kernel.revision
+        if revision != seen:
+            seen, said = revision, time.monotonic()
+            yield b"event: steps\ndata: %d\n\n" % revision
+            await asyncio.sleep(STEPS_APART_SECONDS)
+            continue
+        if time.monotonic() - said >= BEAT_SECONDS:
+            said = time.monotonic()
+            yield b": nothing\n\n"
+        await world.next_step(1.0)
 
 
 async def metrics(request: Request) -> Response:

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from ganger.client.answers import (
     Changed,
+    EffectAnswer,
     Explanation,
     FutureAnswer,
     IdleAnswer,
@@ -18,10 +19,13 @@ from ganger.client.answers import (
     NodeAnswer,
     NotifyAnswer,
     OutputPiece,
+    PastAnswer,
     PolicyAnswer,
+    ProposalsAnswer,
     Quota,
     ReportAnswer,
     RolesAnswer,
+    ServiceAnswer,
     Share,
     Status,
     Submitted,
@@ -66,6 +70,7 @@ ENDPOINTS: Final = (
             "name",
             "kind",
             "jobs",
+            "alone",
             "since",
             "offset",
             "limit",
@@ -80,7 +85,11 @@ ENDPOINTS: Final = (
         Endpoint("POST", f"{_JOBS}/{verb}", jobs.order(verb), Changed)
         for verb in ("cancel", "hold", "release", "requeue", "suspend", "resume")
     ),
+    Endpoint("POST", f"{_JOBS}/again", jobs.submit_again, Submitted, code=201),
+    Endpoint("POST", f"{_JOBS}/whatif", jobs.try_order, EffectAnswer, jobs.Trial),
     Endpoint("POST", f"{_JOBS}/trials", jobs.add_trials, Changed, jobs.Trials),
+    Endpoint("GET", f"{_JOBS}/proposals", jobs.list_proposals, ProposalsAnswer),
+    Endpoint("POST", f"{_JOBS}/proposals", jobs.propose, ProposalsAnswer, jobs.Trials),
     Endpoint("GET", f"{_JOBS}/wait", jobs.wait_job, JobPage, query=("timeout",)),
     Endpoint("GET", f"{_JOBS}/codes", jobs.exit_codes, dict[str, int | None]),
     Endpoint(
@@ -102,6 +111,7 @@ ENDPOINTS: Final = (
     ),
     Endpoint("GET", f"{_JOBS}/explain", jobs.explain_job, Explanation),
     Endpoint("GET", "/v1/nodes", cluster.list_nodes, list[NodeAnswer]),
+    Endpoint("GET", "/v1/services", cluster.list_services, list[ServiceAnswer]),
     Endpoint("GET", "/v1/map", cluster.show_map, MapAnswer),
     *(
         Endpoint("POST", f"/v1/nodes/{{nodes}}/{verb}", cluster.node_order(verb), list[NodeAnswer])
@@ -110,6 +120,7 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/v1/policy", cluster.show_policy, PolicyAnswer),
     Endpoint("PUT", "/v1/policy", cluster.set_policy, PolicyAnswer, cluster.PolicyChange),
     Endpoint("POST", "/v1/whatif", cluster.whatif, list[FutureAnswer], cluster.WhatIf),
+    Endpoint("GET", "/v1/history", cluster.history, PastAnswer, query=("days", "limit")),
     Endpoint("GET", "/v1/fairshare", cluster.fairshare, list[Share]),
     Endpoint("GET", "/v1/quotas", cluster.list_quotas, list[Quota]),
     Endpoint("PATCH", "/v1/quotas/{tenant}", cluster.set_quota, list[Quota], cluster.QuotaChange),
@@ -127,6 +138,6 @@ ENDPOINTS: Final = (
     Endpoint("GET", "/v1/notify", cluster.show_notify, NotifyAnswer),
     Endpoint("POST", "/v1/notify/test", cluster.test_notify, NotifyAnswer),
     Endpoint("POST", "/v1/shutdown", cluster.shutdown, dict[str, bool], cluster.Down),
-    Endpoint("GET", "/v1/events", cluster.events, str, query=("since",)),
+    Endpoint("GET", "/v1/events", cluster.events, str, query=("since", "steps")),
     Endpoint("GET", "/metrics", cluster.metrics, str),
 )

@@ -7,7 +7,7 @@ import hashlib
 import math
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from starlette.requests import Request
@@ -16,10 +16,12 @@ from starlette.responses import Response, StreamingResponse
 from ganger.client import grid
 from ganger.client.answers import (
     Changed,
+    EffectAnswer,
     Explanation,
     JobDetail,
     JobPage,
     OutputPiece,
+    ProposalsAnswer,
     ReportAnswer,
     Submitted,
 )
@@ -28,9 +30,11 @@ from ganger.client.states import exit_code
 from ganger.core.errors import BadInput
 from ganger.core.state.jobs import Phase
 from ganger.core.state.reducer import DECLARES
+from ganger.core.tuning.space import Space
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, TEXT_MAX
+from ganger.lab.tuning.own_searcher import OUTSIDE
 from ganger.service.commands import Order, SetCeiling, Submit
-from ganger.service.durable.sandbox import outlook, outlooks, prospects
+from ganger.service.durable.sandbox import LIST_SECONDS, effects_of, outlook, outlooks, prospects
 from ganger.service.families import widths_of_more
 from ganger.service.http.app_context import AppContext
 from ganger.service.http.bodies import BODY_BYTES_MAX, LARGE_BYTES, REQUEST_BYTES_MAX
@@ -47,7 +51,9 @@ from ganger.service.http.request_helpers import (
     who_of,
     world_of,
 )
-from ganger.service.jobs.job_facts import Prepared
+from ganger.service.jobs.again import again
+from ganger.service.jobs.families import tried_again
+from ganger.service.jobs.job_facts import Prepared, Proposals
 from ganger.service.jobs.submission import Who, moment, prepare, refuse_too_many, size_of, span
 from ganger.service.reports import families, rows, tail
 from ganger.service.reports.explain import expect, explain, spokesman
@@ -70,6 +76,13 @@ class Update(msgspec.Struct, forbid_unknown_fields=True):
     estimate: Time | None = None
     deadline: Time | None = None
     throttle: Annotated[int, msgspec.Meta(ge=0, le=JOBS_MAX)] | None = None
+
+
+class Trial(msgspec.Struct, forbid_unknown_fields=True):
+    """An order to try: a verb, and for `priority` which one."""
+
+    verb: Literal["cancel", "hold", "release", "requeue", "suspend", "resume", "priority"]
+    priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)] = 0
 
 
 class Trials(msgspec.Struct, forbid_unknown_fields=True):
@@ -171,29 +184,35 @@ def _prepared(world: AppContext, who: Who, wanted: list[JobRequest]) -> list[Pre
 
 def _notes(wanted: list[JobRequest], world: AppContext) -> list[str]:
     """What their submitter should know of requests that were accepted."""
+    notes = [note for one in wanted if (note := tried_again(one))]
     if any(one.mail_to for one in wanted) and not world.notifier.takes_mail():
-        return ["no mail is sent: notify.toml has no [smtp] table (see `ganger daemon notify`)"]
-    return []
+        notes.append(
+            "no mail is sent: notify.toml has no [smtp] table (see `ganger daemon notify`)"
+        )
+    return notes
 
 
 async def list_jobs(request: Request) -> JobPage:
     """Jobs by `state` (words or codes, `active`, `over`, `all`), `user`, `tenant`, part of the
-    `name`, of a `kind`, among `jobs` (with commas), ended after `since` (Unix seconds), with `find`
-    in their name, user or tenant or as their number; `limit` of them from `offset` on, in the order
-    of `sort` (gpus, priority, submitted, started, ran, user, tenant; with - before it downwards);
-    with `expect` when those that wait are expected to start."""
+    `name`, of a `kind`, among `jobs` (with commas), with `alone` no trials and no replicas, ended
+    after `since` (Unix seconds), with `find` in their name, user or tenant or as their number;
+    `limit` of them from `offset` on, in the order of `sort` (gpus, priority, submitted, started,
+    ran, user, tenant; with - before it downwards); with `expect` when those that wait are expected
+    to start."""
     limit = int(number(request, "limit", 100, PAGE_MAX))
     offset = int(number(request, "offset", 0, 1e12))
     filters = {
         key: request.query_params.get(key, "")
-        for key in ("state", "user", "tenant", "name", "kind", "jobs", "find", "sort")
+        for key in ("state", "user", "tenant", "name", "kind", "jobs", "alone", "find", "sort")
     }
     filters["since"] = str(number(request, "since", 0, 1e12))
     world = world_of(request)
     page = locked(world, rows.job_page, filters, offset, limit)
     if request.query_params.get("expect"):
         waiting = [one.job - 1 for one in page.jobs if one.state == "PENDING"]
-        ahead = await world.looks.look(who_of(request), outlooks, world.daemon, waiting)
+        ahead = await world.looks.look(
+            who_of(request), outlooks, world.daemon, waiting, seconds=LIST_SECONDS
+        )
         for one in page.jobs:
             rows.foreseen(one, ahead.get(one.job - 1))
     return page
@@ -290,6 +309,43 @@ def order(verb: str) -> Callable[[Request], Answer]:
     return endpoint
 
 
+async def try_order(request: Request) -> EffectAnswer:
+    """What an order about the jobs in the path would do to the other jobs; nothing is changed."""
+    body = await body_of(request, Trial)
+    world, found = world_of(request), rows_named(request)
+    if body.verb == "priority":
+        _refuse_beyond(request, found, Update(priority=body.priority))
+    order = Order(found, {body.verb: float(body.priority)})
+    return await world.looks.look(who_of(request), effects_of, world.daemon, order)
+
+
+async def submit_again(request: Request) -> Submitted:
+    """Submit the job or the array in the path once more, as it was; the first new job."""
+    world, who, found = world_of(request), who_of(request), rows_named(request)
+    daemon = world.daemon
+    if world.shared:  # it would run as its owner
+        with daemon.lock:
+            world.refuse_others(who, found)
+    with daemon.lock:
+        jobs = again(daemon, found)
+    for one in jobs:
+        spec = one.spec
+        world.refuse_beyond(who, spec.tenant, spec.priority, spec.weight)
+        with daemon.lock:
+            world.refuse_unfit_family(who, spec.kind.name.lower(), (), one.facts.task >= 0)
+        world.fits(spec.shape)
+    accepted = await asked(world, Submit(jobs))
+    with daemon.lock:
+        first = rows.job_answer(daemon, accepted[0])
+    return Submitted(
+        job=first.job,
+        jobs=[row + 1 for row in accepted],
+        state=first.state,
+        reason=first.reason,
+        nodes=first.nodes,
+    )
+
+
 async def add_trials(request: Request) -> Changed:
     """Add trials to the search in the path; returns them."""
     body = await body_of(request, Trials)
@@ -302,6 +358,44 @@ async def add_trials(request: Request) -> Changed:
         gpus = widths_of_more(world.daemon, row)
     accepted = await asked(world, AddTrials(row, body.configurations, gpus))
     return Changed(jobs=[each + 1 for each in accepted])
+
+
+def _outside(request: Request) -> tuple[int, Proposals]:
+    """The search in the path, for which its own program proposes. Raises BadInput for another."""
+    world, (row, *others) = world_of(request), rows_named(request)
+    with world.daemon.lock:
+        known = world.daemon.reader.facts(row).family
+    proposals = known.proposals if known is not None else None
+    if others or proposals is None or proposals.searcher != OUTSIDE:
+        raise BadInput("nobody is asked what it tries", where="jobs", mend="name one search whose"
+                       f" searcher is {OUTSIDE}")  # fmt: skip
+    return row, proposals
+
+
+async def list_proposals(request: Request) -> ProposalsAnswer:
+    """How many configurations the search in the path waits for, which is one of the searcher
+    `client`: the program that submitted it proposes them."""
+    row, proposals = _outside(request)
+    daemon = world_of(request).daemon
+    with daemon.lock:
+        over = bool(daemon.kernel.jobs.phase[row] >= Phase.FINISHED)
+    wanted = 0 if over else daemon.proposing.wanted(row)
+    return ProposalsAnswer(wanted=wanted, space=proposals.space, seed=proposals.seed, over=over)
+
+
+async def propose(request: Request) -> ProposalsAnswer:
+    """Propose configurations for the search in the path, no more than are wanted, each a point of
+    its space."""
+    body = await body_of(request, Trials)
+    row, proposals = _outside(request)
+    space = Space(proposals.space)
+    for values in body.configurations:
+        if space.read(values) is None or set(values) - set(proposals.space):
+            raise BadInput(
+                f"{grid.spoken(values)[:200]!r} is no point of the space", where="configurations"
+            )
+    wanted = world_of(request).daemon.proposing.give(row, body.configurations)
+    return ProposalsAnswer(wanted=wanted, space=proposals.space, seed=proposals.seed)
 
 
 async def wait_job(request: Request) -> JobPage:

@@ -16,6 +16,7 @@ from ganger.client.grid import NAME as _GRID
 from ganger.client.grid import RESERVED, VALUE_LETTERS_MAX
 from ganger.client.request import FORMAT
 from ganger.core.spec import Kind, Locality, OnPreempt
+from ganger.core.tuning.goals import DIRECTIONS, GOALS_MAX
 from ganger.core.units import TEXT_MAX
 from ganger.engines.launch import PER
 from ganger.lab.tuning.own_recipe import LENGTH_MAX
@@ -112,6 +113,11 @@ _FIELDS: Final[dict[str, _Schema]] = {
         ]
     },
     **dict.fromkeys(("name", "tenant", "model", "pool", "metric"), _NAME),
+    "metrics": {
+        "maxProperties": GOALS_MAX,
+        "propertyNames": {"minLength": 1, "maxLength": 128},
+        "additionalProperties": {"enum": list(DIRECTIONS)},
+    },
     "search": {"enum": list(SEARCHES)},
     "recipe": {"maxLength": LENGTH_MAX},
     "parent": {

@@ -13,12 +13,15 @@ from ganger.client import grid
 from ganger.client.request import JobRequest
 from ganger.core.errors import BadInput
 from ganger.core.profiles import PLAIN_PROFILE
+from ganger.core.protocols import Policy
 from ganger.core.spec import JobSpec, Kind
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Jobs, Phase
+from ganger.core.tuning.goals import DIRECTIONS, GOALS_MAX, Constraint
 from ganger.core.tuning.space import Space, spelled
 from ganger.core.units import NEVER
 from ganger.lab.tuning.own_recipe import own_recipe
+from ganger.lab.tuning.own_searcher import OUTSIDE
 from ganger.mechanisms.common.two_level import refuse_hopeless
 from ganger.mechanisms.tuning.searching.named import LEARNING
 from ganger.mechanisms.tuning.searching.samplers import SAMPLERS, refuse_missing
@@ -28,8 +31,9 @@ from ganger.service.jobs.job_facts import Family, JobFacts, Proposals
 if TYPE_CHECKING:
     from ganger.service.commands import Turn
 
-ASKED: Final = ("random", *LEARNING)
-"""The searchers that a daemon asks: those that learn, and one where recipes copy trials."""
+ASKED: Final = ("random", *LEARNING, OUTSIDE)
+"""The searchers that a daemon asks: those that learn, one where recipes copy trials, and the
+program that submitted the search."""
 CONFIGURATIONS_MAX: Final = 10_000
 PROPOSED_MAX: Final = 100
 """The most parameters of a space that a daemon proposes from, and the most values of a choice."""
@@ -52,6 +56,7 @@ def family_of(request: JobRequest, tasks_max: int) -> Family | None:
         )
     if request.recipe:
         _check_recipe(request)
+    _check_metrics(request)
     proposals = _proposals(request)
     if not tune:
         if request.configurations:
@@ -82,7 +87,7 @@ def family_of(request: JobRequest, tasks_max: int) -> Family | None:
         grid.check({name: [value] for name, value in one.items()}, tasks_max)
     if request.search == "random":
         random.Random(len(found)).shuffle(found)
-    return Family(tuple(found), proposals)
+    return Family(tuple(found), request.metrics, proposals)
 
 
 def _proposals(request: JobRequest) -> Proposals | None:
@@ -98,7 +103,8 @@ def _proposals(request: JobRequest) -> Proposals | None:
         raise BadInput(
             f"{request.searcher[:80]!r} is not one of {', '.join(ASKED)}",
             where="searcher",
-            mend="list the configurations of other searchers",
+            mend="list the configurations of other searchers; a searcher of your own runs in the"
+            " program that submits (`ganger tune --searcher FILE.py:Class`)",
         )
     if not request.recipe:
         raise BadInput(
@@ -124,7 +130,14 @@ def _proposals(request: JobRequest) -> Proposals | None:
             raise BadInput("its step or value is out of range", where="earlier")
     policy = own_recipe(request.recipe)
     mode = getattr(getattr(policy, "inner", policy), "mode", Mode.MIN)
-    return Proposals(request.searcher, request.space, request.seed, mode, tuple(request.earlier))
+    return Proposals(
+        request.searcher,
+        request.space,
+        request.seed,
+        mode,
+        tuple(request.earlier),
+        constraints_of(policy),
+    )
 
 
 def _check_recipe(request: JobRequest) -> None:
@@ -140,6 +153,51 @@ def _check_recipe(request: JobRequest) -> None:
             mend="ask for more",
         )
     refuse_hopeless(policy, request.gpus, PLAIN_PROFILE)
+
+
+def _check_metrics(request: JobRequest) -> None:
+    """Raise BadInput for metrics that cannot count for a front."""
+    if request.metrics and request.kind != "tune":
+        raise BadInput("this is not a search", where="metrics", mend="add kind tune")
+    if len(request.metrics) > GOALS_MAX:
+        raise BadInput(f"more than {GOALS_MAX}", where="metrics")
+    for name, direction in request.metrics.items():
+        if not 0 < len(name) <= 128 or not name.isprintable() or name == request.metric:
+            raise BadInput(
+                f"{name[:80]!r} cannot be one beside {request.metric!r}", where="metrics"
+            )
+        if direction not in DIRECTIONS:
+            raise BadInput(
+                f"{direction[:80]!r} is not min or max", where=f"metrics: {name}", mend="write one"
+            )
+
+
+def constraints_of(policy: Policy) -> tuple[Constraint, ...]:
+    """What trials under this policy must keep to be the best."""
+    limits = getattr(policy, "limits", None)
+    return limits.constraints if limits is not None else ()
+
+
+def others_of(request: JobRequest) -> tuple[str, ...]:
+    """The metrics that count of a search beside the one that judges. Raises BadInput."""
+    if not request.recipe:
+        return tuple(request.metrics)
+    constraints = constraints_of(own_recipe(request.recipe))
+    return tuple(dict.fromkeys([*request.metrics, *(each.metric for each in constraints)]))
+
+
+def tried_again(request: JobRequest) -> str:
+    """What a submitter should know where a recipe starts more trials than there are configurations:
+    each is then tried again; "" where that is not so."""
+    if request.kind != "tune" or not request.recipe or request.searcher:
+        return ""
+    policy = own_recipe(request.recipe)
+    trials = int(getattr(getattr(policy, "inner", policy), "trials", 0))
+    many = len(request.configurations) or math.prod(map(len, request.params.values()))
+    if not 0 < many < trials:
+        return ""
+    each = "the only configuration is" if many == 1 else f"the {many} configurations are"
+    return f"{each} tried again and again: the recipe starts {trials} trials"
 
 
 def refuse_unpriced(spec: JobSpec, nodes: Nodes) -> None:

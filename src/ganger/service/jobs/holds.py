@@ -181,8 +181,10 @@ class Holds:
 
     def reason(self, job: int) -> str:
         """Slurm's word for what keeps `job` on hold, "" if nothing does."""
-        if job in self.held:
-            return "JobHeldUser"
+        return "JobHeldUser" if job in self.held else self.besides_people(job)
+
+    def besides_people(self, job: int) -> str:
+        """The same, whether or not a person holds it."""
         if job in self._conditions:
             return "Dependency"
         if job in self.begin:

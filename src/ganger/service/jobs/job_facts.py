@@ -8,6 +8,7 @@ import msgspec
 
 from ganger.client.request import EarlierTrial
 from ganger.core.spec import JobSpec
+from ganger.core.tuning.goals import Constraint
 from ganger.core.tuning.space import Parameter
 from ganger.engines.launch import Launch
 from ganger.mechanisms.tuning.trials import Mode
@@ -23,6 +24,8 @@ class Proposals(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seed: int = 0
     mode: Mode = Mode.MIN
     earlier: tuple[EarlierTrial, ...] = ()
+    constraints: tuple[Constraint, ...] = ()
+    """A report that breaks one counts as that of a trial that broke down."""
 
 
 class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,6 +33,8 @@ class Family(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     given configuration i, and after the last what a searcher proposes, or the first again."""
 
     configurations: tuple[dict[str, str], ...] = ()
+    metrics: dict[str, str] = {}
+    """Of a search: metrics that count beside the one that judges, each with `min` or `max`."""
     proposals: Proposals | None = None
 
 

@@ -20,7 +20,7 @@ from ganger.core.state.cluster import Nodes
 from ganger.core.units import NEVER, SECOND, WHOLE, micros, parse_duration, parse_memory
 from ganger.engines.launch import PER, Launch
 from ganger.service.jobs.dependencies import Condition, Dependencies
-from ganger.service.jobs.families import family_of, text_of_trials
+from ganger.service.jobs.families import family_of, others_of, text_of_trials
 from ganger.service.jobs.job_facts import JobFacts, Prepared
 from ganger.service.notices.notify import DEFAULT_EVENTS, EVENTS, checked_address
 
@@ -263,7 +263,7 @@ def _check(request: JobRequest) -> None:
         raise BadInput(
             "it does not begin with #!", where="script", mend="begin with #!/bin/sh, for example"
         )
-    for field in ("name", "tenant", "model", "pool"):
+    for field in ("name", "tenant", "model", "pool", "metric"):
         checked_text(getattr(request, field), field)
     for field, most in LISTED_MAX.items():
         if len(getattr(request, field)) > most:
@@ -279,7 +279,6 @@ def _check(request: JobRequest) -> None:
     for address in request.mail_to:
         checked_address(address, "mail_to")
     grid.check(request.params, TASKS_MAX)
-    checked_text(request.metric, "metric")
     if request.params and request.array:
         raise BadInput("it contradicts params, which make an array", where="array")
     _check_strings(request)
@@ -387,6 +386,7 @@ def _launch(request: JobRequest, spec: JobSpec, who: Who, switch_user: bool) -> 
         warm=tuple(request.warm),
         steps=request.per == "job",
         metric=request.metric,
+        metrics=others_of(request),
         printed=request.printed,
         uid=who.uid if switch_user else -1,
         gid=who.gid if switch_user else -1,

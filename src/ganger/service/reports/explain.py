@@ -17,6 +17,7 @@ from ganger.lab.ahead.explaining import (
     explain_waiting,
     jobs_named,
 )
+from ganger.lab.ahead.links import explain_links
 from ganger.lab.ahead.whatif import Outlook
 from ganger.service.daemon import Daemon
 from ganger.service.jobs.dependencies import Condition, Dependencies
@@ -52,6 +53,7 @@ def explain(daemon: Daemon, row: int) -> Explanation:
         if not explain_suspended(rows.scene_of(daemon), row, has, found):
             found.lines.append(f"It {what} for {lasts}.")
             explain_company(rows.scene_of(daemon), row, found)
+            explain_links(rows.scene_of(daemon), row, found)
     found.lines += families.sentences(daemon, row)
     preemptions = int(kernel.jobs.preemptions[row])
     if preemptions:

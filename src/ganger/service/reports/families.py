@@ -3,22 +3,35 @@ is the best. Each function wants the daemon's lock."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from ganger.client.answers import ChildAnswer, FamilyAnswer, ReportAnswer
+import numpy as np
+
+from ganger.client.answers import (
+    ChildAnswer,
+    FamilyAnswer,
+    ReportAnswer,
+    ServiceAnswer,
+    WindowAnswer,
+)
 from ganger.client.grid import spoken
 from ganger.client.states import state_of
 from ganger.core.spec import Kind
-from ganger.core.state.jobs import Phase
-from ganger.core.units import HOUR, SECOND
+from ganger.core.state.jobs import HOLDS_DEVICES, Phase
+from ganger.core.tuning.goals import Constraint, feasible, front
+from ganger.core.units import HOUR, NEVER, SECOND
+from ganger.lab.result import Segment
+from ganger.lab.tuning.detail import bill
+from ganger.mechanisms.tuning.billing import rates_of
 from ganger.mechanisms.tuning.limits import Limited, reached
 from ganger.mechanisms.tuning.trials import Mode
 from ganger.service.daemon import Daemon
-from ganger.service.durable.reported import last_reports, some_reports
+from ganger.service.durable.reported import last_metrics, last_reports, some_reports
 from ganger.service.families import policy_over
-from ganger.service.jobs.families import children_of
+from ganger.service.jobs.families import children_of, constraints_of
 
 SHOWN_MAX: Final = 1000
 """So many children of a job are listed, the last ones."""
@@ -34,6 +47,20 @@ def counts(daemon: Daemon, row: int) -> dict[str, int]:
     return dict(sorted(Counter(states).items()))
 
 
+def _state(daemon: Daemon, child: int) -> str:
+    """The state of a child in words; of a trial that its recipe had set aside when the search
+    ended, SET_ASIDE. It ends as others that ran, but later than its last attempt."""
+    jobs = daemon.kernel.jobs
+    word = state_of(Phase(jobs.phase[child]), daemon.ends.get(child, ""))[0]
+    parent = int(jobs.parent[child])
+    ended = jobs.phase[parent] == Phase.FINISHED and jobs.kind[parent] == Kind.TUNE
+    if word == "COMPLETED" and ended and jobs.finished[child] <= jobs.finished[parent]:
+        last = daemon.reader.attempts(child)[-1:]
+        if last and 0 <= last[0].ended < int(jobs.finished[child]):
+            return "SET_ASIDE"
+    return word
+
+
 def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
     """The children of a search or a service; None of a job that has none."""
     jobs = daemon.kernel.jobs
@@ -41,29 +68,95 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
     if not rows:
         return None
     reports = last_reports(daemon.reader, rows)
+    metrics, constraints = _goals(daemon, row)
+    others = last_metrics(daemon.reader, list(reports)) if metrics or constraints else {}
+    kept = {child: feasible(constraints, others.get(child)) for child in reports}
     children = [
         ChildAnswer(
             job=child + 1,
             name=daemon.names[child],
             gpus=int(jobs.size[child]),
-            state=state_of(Phase(jobs.phase[child]), daemon.ends.get(child, ""))[0],
+            state=_state(daemon, child),
             params=facts.params,
             step=reports.get(child, (None, None))[0],
             value=reports.get(child, (None, None))[1],
             checkpoint_dir=facts.launch.checkpoint_dir,
             copied=facts.copied + 1 if facts.copied >= 0 else None,
+            metrics=others.get(child, {}),
+            feasible=kept.get(child, True),
         )
         for child in rows[-SHOWN_MAX:]
         for facts in [daemon.reader.facts(child)]
     ]
-    told = [(child, value) for child, (_, value) in reports.items() if value is not None]
+    told = [
+        (child, value) for child, (_, value) in reports.items() if value is not None and kept[child]
+    ]
     best = better(daemon, row)(told, key=lambda one: one[1])[0] + 1 if told else None
     return FamilyAnswer(
         children=children,
         best=best,
         metric=daemon.reader.facts(row).launch.metric,
         more_is_better=better(daemon, row) is max,
-        ended_by=_ended_by(daemon, row, list(reports.values())),
+        recipe=policy_over(daemon, row).name if jobs.kind[row] == Kind.TUNE else "",
+        ended_by=ended_by(daemon, row),
+        metrics=metrics,
+        constraints=[str(each) for each in constraints],
+        pareto=_front(daemon, row, told, metrics, others),
+    )
+
+
+def _goals(daemon: Daemon, row: int) -> tuple[dict[str, str], tuple[Constraint, ...]]:
+    """The metrics of a search that count beside the one that judges, and its constraints."""
+    known = daemon.reader.facts(row).family
+    if known is None or daemon.kernel.jobs.kind[row] != Kind.TUNE:
+        return {}, ()
+    return known.metrics, constraints_of(policy_over(daemon, row))
+
+
+def _front(
+    daemon: Daemon,
+    row: int,
+    told: Sequence[tuple[int, float]],
+    metrics: dict[str, str],
+    others: dict[int, dict[str, float]],
+) -> list[int]:
+    """The numbers of the trials on the Pareto front; none where one metric counts."""
+    if not metrics:
+        return []
+    points = [
+        [value, *(others[child].get(name, math.nan) for name in metrics)] for child, value in told
+    ]
+    mode = "max" if better(daemon, row) is max else "min"
+    return [told[at][0] + 1 for at in front(points, [mode, *metrics.values()])]
+
+
+def services(daemon: Daemon) -> list[ServiceAnswer]:
+    """The services that are not over, in order of submission, at most the last 1000."""
+    jobs, n = daemon.kernel.jobs, daemon.kernel.jobs.n
+    mine = (jobs.kind[:n] == Kind.SERVE) & (jobs.parent[:n] < 0)
+    mine &= (jobs.phase[:n] < Phase.FINISHED) & (jobs.phase[:n] > Phase.DECLARED)
+    return [_service(daemon, row) for row in np.flatnonzero(mine)[-SHOWN_MAX:].tolist()]
+
+
+def _service(daemon: Daemon, row: int) -> ServiceAnswer:
+    jobs = daemon.kernel.jobs
+    part = daemon.tasks.get(row)
+    family = [row, *children_of(jobs, row)]
+    return ServiceAnswer(
+        job=row + 1,
+        label=str(row + 1) if part is None else f"{part[0] + 1}_{part[1]}",
+        name=daemon.names[row],
+        user=jobs.users[jobs.user[row]],
+        tenant=jobs.tenants[jobs.tenant[row]],
+        state=state_of(Phase(jobs.phase[row]), daemon.ends.get(row, ""))[0],
+        gpus=sum(int(jobs.size[one]) for one in family if jobs.phase[one] in HOLDS_DEVICES),
+        replicas=counts(daemon, row),
+        windows=[
+            WindowAnswer(
+                since=one.since / SECOND, until=one.until / SECOND, figures=dict(one.figures)
+            )
+            for one in daemon.kernel.facts.services.get(row, ())
+        ],
     )
 
 
@@ -89,23 +182,57 @@ def reports(daemon: Daemon, row: int, after: int, limit: int) -> list[ReportAnsw
     return answers
 
 
-def _ended_by(daemon: Daemon, row: int, last: Sequence[tuple[float, float | None]]) -> str:
-    """Which limit a search came to that has ended, in words; "" for none, and of one that runs."""
-    jobs, policy = daemon.kernel.jobs, policy_over(daemon, row)
-    if not isinstance(policy, Limited) or jobs.phase[row] != Phase.FINISHED:
+def _kept(
+    daemon: Daemon, last: Iterable[int], constraints: tuple[Constraint, ...]
+) -> dict[int, bool]:
+    """By trial that reported, whether it keeps the constraints."""
+    rows = list(last)
+    others = last_metrics(daemon.reader, rows) if constraints else {}
+    return {child: feasible(constraints, others.get(child)) for child in rows}
+
+
+def ended_by(daemon: Daemon, row: int) -> str:
+    """Which limit a search came to that has ended, in words; "" for none, of one that runs, and of
+    another job."""
+    jobs = daemon.kernel.jobs
+    if jobs.kind[row] != Kind.TUNE or jobs.parent[row] >= 0 or jobs.phase[row] != Phase.FINISHED:
         return ""
-    seconds = int(jobs.finished[row] - jobs.submitted[row]) / SECOND
-    prices = [kind.price for kind in daemon.kernel.nodes.type_specs]
-    hours = int(jobs.held[row]) / HOUR
+    policy = policy_over(daemon, row)
+    if not isinstance(policy, Limited):
+        return ""
     mode, limits = getattr(policy.inner, "mode", Mode.MIN), policy.limits
+    last = dict[int, tuple[float, float | None]]()
+    if limits.epochs < NEVER or limits.target is not None:
+        last = last_reports(daemon.reader, children_of(jobs, row))
+    kept = _kept(daemon, last, limits.constraints)
+    seconds = int(jobs.finished[row] - jobs.submitted[row]) / SECOND
+    hours = int(jobs.held[row]) / HOUR
     return reached(
         limits,
         seconds,
-        sum(step for step, _ in last),
+        sum(step for step, _ in last.values()),
         hours,
-        hours * max(prices, default=0.0),
-        hit=any(value is not None and limits.hit(value, mode) for _, value in last),
+        _due(daemon, row, hours),
+        hit=any(
+            value is not None and kept[child] and limits.hit(value, mode)
+            for child, (_, value) in last.items()
+        ),
     )
+
+
+def _due(daemon: Daemon, row: int, hours: float) -> float:
+    """What a search that held so many GPU-hours would have to pay a moment after its end."""
+    nodes = daemon.kernel.nodes
+    rates = rates_of(nodes.type_specs, {})
+    if not any(rate.coarse for rate in rates):
+        return hours * max((rate.price for rate in rates), default=0.0)
+    held = [
+        Segment(0, one.started / SECOND, one.ended / SECOND, slot.node, slot.devices)
+        for one in daemon.reader.attempts(row)
+        for slot in one.placement or ()
+        if 0 <= one.started <= one.ended
+    ]
+    return bill(held, [rates[code] for code in nodes.gpu_type[: nodes.n].tolist()], longer=1)
 
 
 def better(daemon: Daemon, parent: int) -> Callable[..., tuple[int, float]]:
@@ -127,10 +254,10 @@ def sentences(daemon: Daemon, row: int) -> list[str]:
         return found
     said = counts(daemon, row)
     if not said:
-        return []
+        return _wanted(daemon, row)
     what = "trials" if jobs.kind[row] == Kind.TUNE else "replicas"
     listed = ", ".join(f"{number} {state.lower()}" for state, number in said.items())
-    found = [f"Its {what}: {listed}."]
+    found = [f"Its {what}: {listed}.", *_wanted(daemon, row)]
     known = family(daemon, row)
     if known is not None and known.ended_by:
         found.append(f"It came to {known.ended_by}, which ended its trials.")
@@ -142,6 +269,17 @@ def sentences(daemon: Daemon, row: int) -> list[str]:
         figures = ", ".join(f"{name} {value:.3g}" for name, value in sorted(last.items()))
         found.append(f"Its last window: {figures}.")
     return found
+
+
+def _wanted(daemon: Daemon, row: int) -> list[str]:
+    """What a search waits for that a program outside proposes for it."""
+    wanted = daemon.proposing.wanted(row)
+    if not wanted or daemon.kernel.jobs.phase[row] >= Phase.FINISHED:
+        return []
+    return [
+        f"It waits for {wanted} configuration{'s' * (wanted > 1)}, which the program proposes that"
+        f" submitted it: `ganger tune follow {row + 1} --searcher FILE.py:CLASS` goes on."
+    ]
 
 
 def _where(daemon: Daemon, row: int, parent: int) -> str:

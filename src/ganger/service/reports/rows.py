@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -38,6 +39,7 @@ from ganger.service.durable.recovery import guard_of
 from ganger.service.jobs.launches import pattern
 from ganger.service.jobs.rights import Rights
 from ganger.service.reports import families
+from ganger.service.reports.costs import cost_of
 
 NAMED_MAX: Final = 1000
 """How many jobs and arrays one request may name."""
@@ -144,6 +146,19 @@ def measured(daemon: Daemon, row: int) -> Measured:
     return Measured(min((use.rate for use in uses), default=None), min(speeds, default=None))
 
 
+def in_use(daemon: Daemon, row: int) -> tuple[float | None, float | None]:
+    """How busy a job's GPUs are (a part of the time) and how many cores it uses, as agents saw it
+    last; None where they do not measure it."""
+    every: dict[object, Used] = getattr(daemon.engine, "uses", {})
+    attempt = int(daemon.kernel.jobs.attempt[row])
+    uses = [use for use in list(every.values()) if use.key.both == (row, attempt)]
+    busy = [use.gpu for use in uses if use.gpu >= 0.0]
+    return (
+        sum(busy) / len(busy) if busy else None,
+        sum(use.cores for use in uses) if uses else None,
+    )
+
+
 def job_answer(daemon: Daemon, row: int) -> JobAnswer:
     """One job, as lists show it."""
     return JobAnswer(**_common(daemon, row))
@@ -183,6 +198,7 @@ def _common(daemon: Daemon, row: int) -> dict[str, Any]:
         "preemptions": int(jobs.preemptions[row]),
         "parent": int(jobs.parent[row]) + 1 or None,
         "children": families.counts(daemon, row),
+        "ended_by": families.ended_by(daemon, row),
     }
 
 
@@ -226,15 +242,26 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
     shape, launch = jobs.shapes[jobs.shape[row]], facts.launch
     needs = shape.roles[0].needs
     phase = Phase(jobs.phase[row])
-    pended = int(jobs.pended[row])
+    pended, served = int(jobs.pended[row]), int(jobs.served[row])
+    if phase == Phase.RUNNING:
+        served += (daemon.now() - int(jobs.since[row])) * int(jobs.size[row])
     if phase == Phase.PENDING:
         pended += daemon.now() - int(jobs.pending_since[row])
     attempts = daemon.reader.attempts(row)
     seen = measured(daemon, row) if phase == Phase.RUNNING else Measured()
     done = phase == Phase.FINISHED and attempts and attempts[-1].outcome == "Preempted"
     retired = attempts[-1] if done else None  # it was stopped since it was wanted no more
+    common, found = _common(daemon, row), families.family(daemon, row)
+    if found is not None and len(found.children) == sum(common["children"].values()):
+        common["children"] = dict(sorted(Counter(each.state for each in found.children).items()))
+    busy, cores = in_use(daemon, row) if phase == Phase.RUNNING else (None, None)
+    hours, cost = cost_of(daemon, row, attempts)
     return JobDetail(
-        **_common(daemon, row),
+        **common,
+        gpu_busy=busy,
+        cores=cores,
+        gpu_hours=hours,
+        cost=cost,
         command=list(launch.command),
         script=bool(facts.script),
         cwd=launch.cwd,
@@ -251,14 +278,14 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         after=[before + 1 for before in (*jobs.after.get(row, ()), *facts.waits_for.rows)],
         on_preempt=OnPreempt(jobs.on_preempt[row]).name.lower(),
         kind=Kind(jobs.kind[row]).name.lower(),
-        attained_gpu_seconds=int(jobs.served[row]) / SECOND,
+        attained_gpu_seconds=served / SECOND,
         pending=pended / SECOND,
         retries=launch.retries,
         progress=daemon.progress(row),
         rate=seen.rate,
         speed=seen.speed,
         params=facts.params,
-        family=families.family(daemon, row),
+        family=found,
         attempts=[
             AttemptAnswer(
                 attempt=one.attempt,
@@ -288,6 +315,8 @@ def _matching(daemon: Daemon, filters: dict[str, str]) -> NDArray[np.int64]:
         mask &= jobs.kind[:n] == Kind[filters["kind"].upper()]
     if filters.get("jobs"):
         mask &= np.isin(np.arange(jobs.n), rows_listed(daemon, filters["jobs"].strip(",")))
+    if filters.get("alone"):
+        mask &= jobs.parent[:n] < 0
     since = float(filters.get("since", 0))
     if since:
         mask &= jobs.finished[:n] >= since * SECOND

@@ -17,6 +17,7 @@ from ganger.core.units import HOUR
 from ganger.lab.billing.power import Grid, Power, grid_of, sources_in_words
 from ganger.service.daemon import Daemon
 from ganger.service.durable.journal import Journal
+from ganger.service.reports.costs import price_of
 from ganger.service.reports.rows import gpu_parts
 
 
@@ -38,11 +39,7 @@ def rates_of(nodes: Nodes, prices: Mapping[str, float]) -> Rates:
     changes with time is not known, as nobody says when its time began."""
     power, codes = Power(nodes, Profiles()), nodes.gpu_type[: nodes.n].tolist()
     kinds = [nodes.types[code] for code in codes]
-    price: list[float | None] = []
-    for node, (offer, kind) in enumerate(zip(nodes.offers, kinds, strict=True)):
-        own = offer is not None and (offer.price >= 0 or bool(offer.prices))
-        each = offer.price / max(int(nodes.gpus[node]), 1) if own and offer else -1.0
-        price.append((each if each >= 0 else None) if own else prices.get(kind))
+    price = [price_of(nodes, node, prices) for node in range(nodes.n)]
     grid = grid_of(nodes.spec)
     return Rates(
         kinds,

@@ -112,6 +112,8 @@ class Bear(Ask):
         if len(self._given) < count:
             if self._given:
                 daemon.proposing.forget(self.parent)
+            phase = turn.kernel.jobs.phase
+            daemon.proposing.forget_over(lambda row: bool(phase[row] >= Phase.FINISHED))
             daemon.proposing.want(self, proposals, rows, turn.kernel.revision, count)
             raise NotProposed("its configuration is being looked for")
 

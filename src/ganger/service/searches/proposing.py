@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ganger.core.errors import BadInput
+from ganger.core.tuning.goals import feasible
 from ganger.core.tuning.searcher import Searcher
 from ganger.core.tuning.space import Point, Space, spelled
+from ganger.lab.tuning.own_searcher import OUTSIDE
 from ganger.mechanisms.tuning.searching.named import searcher_of
 from ganger.mechanisms.tuning.trials import badness
 from ganger.service.durable.journal import Journal
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("ganger.service")
 KEPT: Final = 64
 """Searchers that are kept; others are made again from the journal."""
+AT_ONCE: Final = 2
+"""Searchers that look for something at the same time, whosever searches they are."""
 
 
 class NotProposed(BadInput):
@@ -91,7 +95,8 @@ class Learnt:
         for report in reports_between(journal, list(self.points), self.revision, until):
             point = self.points[report.job]
             if point is not None:
-                value = float("nan") if report.value is None else report.value
+                kept = feasible(self.proposals.constraints, report.metrics)
+                value = report.value if kept and report.value is not None else float("nan")
                 self.searcher.tell(point, report.epoch, badness(value, self.proposals.mode))
         self.revision = max(self.revision, until)
 
@@ -109,7 +114,7 @@ class Learnt:
 
 class Proposing:
     """The searchers of all searches that learn. `post` gets each Bear back, in another thread: each
-    search has one while it looks for something."""
+    search has one while it looks for something, and `AT_ONCE` of them do at a time."""
 
     def __init__(self, path: Path, post: Callable[[Bear], None]) -> None:
         self._path, self._post = path, post
@@ -118,6 +123,10 @@ class Proposing:
         self._threads: dict[int, threading.Thread] = {}
         self._learnt: dict[int, Learnt] = {}
         self._forgotten = set[int]()
+        self._turns = threading.BoundedSemaphore(AT_ONCE)
+        self._outside: dict[int, deque[_Wanted]] = {}
+        """By search what its own program has not proposed yet."""
+        self._given: dict[int, list[dict[str, str]]] = {}
 
     def want(
         self, bear: Bear, proposals: Proposals, rows: Sequence[int], revision: int, count: int
@@ -125,6 +134,11 @@ class Proposing:
         """Look for `count` configurations; the trials so far are those `rows`."""
         parent = bear.parent
         with self._lock:
+            if proposals.searcher == OUTSIDE:
+                self._outside.setdefault(parent, deque()).append(
+                    _Wanted(bear, proposals, rows, revision, count)
+                )
+                return
             self._queues.setdefault(parent, deque()).append(
                 _Wanted(bear, proposals, rows, revision, count)
             )
@@ -133,6 +147,45 @@ class Proposing:
                     target=self._run, args=(parent,), name=f"proposing {parent + 1}", daemon=True
                 )
                 self._threads[parent].start()
+
+    def wanted(self, parent: int) -> int:
+        """How many configurations a search waits for that its own program is to propose."""
+        with self._lock:
+            return self._lacks(parent)
+
+    def _lacks(self, parent: int) -> int:
+        wanted = sum(each.count for each in self._outside.get(parent, ()))
+        return wanted - len(self._given.get(parent, ()))
+
+    def give(self, parent: int, configurations: Sequence[dict[str, str]]) -> int:
+        """Take what the program proposes; how many are wanted still. Raises BadInput for more."""
+        with self._lock:
+            if len(configurations) > self._lacks(parent):
+                raise BadInput(
+                    f"{len(configurations)} are proposed, and {self._lacks(parent)} wanted",
+                    where="configurations",
+                    mend="ask how many are, and propose no more",
+                )
+            given = self._given.setdefault(parent, [])
+            given += configurations
+            ready: list[Bear] = []
+            queue = self._outside[parent]
+            while queue and queue[0].count <= len(given):
+                wanted = queue.popleft()
+                ready.append(wanted.bear.proposed(given[: wanted.count], -1))
+                del given[: wanted.count]
+            lacking = self._lacks(parent)
+        for bear in ready:
+            self._post(bear)
+        return lacking
+
+    def forget_over(self, is_over: Callable[[int], bool]) -> None:
+        """Nothing is wanted any more for searches that are over, where many are waited for."""
+        with self._lock:
+            for parent in list(self._outside) if len(self._outside) > KEPT else ():
+                if is_over(parent):
+                    self._outside.pop(parent, None)
+                    self._given.pop(parent, None)
 
     def forget(self, parent: int) -> None:
         """A proposal of this search became no trial: make its searcher again."""
@@ -153,7 +206,9 @@ class Proposing:
                     del self._queues[parent], self._threads[parent]
                     return
                 wanted = self._queues[parent].popleft()
-            self._post(self._answered(wanted))
+            with self._turns:
+                answer = self._answered(wanted)
+            self._post(answer)
 
     def _answered(self, wanted: _Wanted) -> Bear:
         try:

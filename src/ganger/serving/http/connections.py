@@ -1,7 +1,8 @@
 """HTTP/1.1 connections over httptools: what they may send, for how long, and how many there may be.
 
 A connection answers one request at a time; while it does, it reads at most a little ahead. All
-bytes of bodies that are held are counted together.
+bytes of bodies that are held are counted together, and those of each tenant. A request of which the
+head has no key that counts ends its connection before its body is read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import logging
 import resource
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from time import monotonic
 from typing import Any, Final
@@ -20,6 +21,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ganger.serving.calls import Trace
+
 log = logging.getLogger("ganger.serving")
 SWEEP_SECONDS: Final = 1.0
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -27,13 +30,15 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 class Limits(Struct, frozen=True):
     """What connections may do. `head`: bytes of a request line and its headers; `body`: bytes of a
-    body; `memory`: bytes of bodies and unread answers of all connections; seconds: for a head from
-    its first byte on, for a body, for reading an answer, and without any request."""
+    body; `memory`: bytes of bodies and unread answers of all connections; `each_memory`: bytes of
+    bodies of one tenant; seconds: for a head from its first byte on, for a body, for reading an
+    answer, and without any request."""
 
     connections: int = 1024
     head: int = 32 << 10
     body: int = 64 << 20
     memory: int = 512 << 20
+    each_memory: int = 512 << 20
     head_seconds: float = 10.0
     body_seconds: float = 60.0
     read_seconds: float = 30.0
@@ -63,22 +68,28 @@ class Request(Struct, eq=False):
     note: str = ""
     """What the access log says of it, besides the status."""
     id: str = ""
+    tenant: int = 0
+    trace: Trace | None = None
 
 
 class Door:
     """All connections of a server: their limits, and what is done with a request. `handle` answers
-    with `Connection.reply`, at once or later, once."""
+    with `Connection.reply`, at once or later, once. `admit`: the code of the tenant that a head is
+    of, None where it has no key that counts."""
 
     def __init__(
         self,
         handle: Callable[[Connection, Request], None],
         answered: Callable[[Request | None, int, float], None],
         limits: Limits,
+        admit: Callable[[str, Mapping[bytes, bytes]], int | None] = lambda path, headers: 0,
     ) -> None:
-        self.handle, self.answered, self.limits = handle, answered, limits
+        self.handle, self.answered, self.limits, self.admit = handle, answered, limits, admit
         self.open: dict[Connection, None] = {}
         self.held = 0
         """Bytes of bodies and of answers that wait to be read."""
+        self.held_of: dict[int, int] = {}
+        """By tenant, bytes of bodies."""
         self.closing = False
         self._sweeper: asyncio.TimerHandle | None = None
 
@@ -142,8 +153,12 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._size = self._head_bytes = self._length = 0
         """Bytes of the body; of what came of a head; of what came behind it, framing too."""
-        self._taken = self._unread = 0
-        """Bytes of bodies, and of answers, that count for this connection."""
+        self._taken: dict[int, int] = {}
+        """By tenant, bytes of bodies that count for this connection."""
+        self._unread = 0
+        """Bytes of answers that do."""
+        self._tenant = 0
+        """Of the request that is being read."""
         self._paused = self._ends = False
         self._stalled = 0.0
         """When the client stopped reading its answer; 0: it reads."""
@@ -166,8 +181,10 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone, and its requests with it."""
         self._door.open.pop(self, None)
-        self._door.held -= self._taken + self._unread
-        self._taken = self._unread = 0
+        for tenant, size in [*self._taken.items()]:
+            self._hold(tenant, -size)
+        self._door.held -= self._unread
+        self._unread = 0
         self._ends = True
         self._waiting.clear()
         request, self._request = self._request, None
@@ -259,7 +276,9 @@ class Connection(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header is there; those behind a body mean nothing here."""
         if self._phase == "head":
-            self._headers[name.lower()] = value
+            name = name.lower()
+            before = self._headers.get(name)
+            self._headers[name] = value if before is None else b"%b, %b" % (before, value)
 
     def on_headers_complete(self) -> None:
         """The head is over."""
@@ -272,6 +291,12 @@ class Connection(asyncio.Protocol):
             return
         self._phase, self.since, self._head_bytes = "body", monotonic(), 0
         self._length = 0
+        tenant = self._door.admit(self._path(), self._headers)
+        if tenant is None:
+            why = "a key is needed, as Authorization: Bearer KEY"
+            self._refuse(HTTPStatus.UNAUTHORIZED, why, (("www-authenticate", "Bearer"),))
+            return
+        self._tenant = tenant
         length = self._headers.get(b"content-length", b"0")
         if self._parser.should_upgrade():
             self._refuse(HTTPStatus.BAD_REQUEST, "upgrades are not offered")
@@ -285,24 +310,38 @@ class Connection(asyncio.Protocol):
         if self._ends:
             return
         self._size += len(body)
-        self._taken += len(body)
-        self._door.held += len(body)
+        held = self._hold(self._tenant, len(body))
         self._body.append(body)
         if self._size > self._door.limits.body:
             self._too_large()
-        elif self._door.held > self._door.limits.memory:
+        elif held > self._door.limits.each_memory or self._door.held > self._door.limits.memory:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too many bytes of requests are held")
+
+    def _hold(self, tenant: int, size: int) -> int:
+        """Count bytes of bodies, more or less; those that the tenant has then."""
+        door = self._door
+        door.held += size
+        held = door.held_of[tenant] = door.held_of.get(tenant, 0) + size
+        taken = self._taken.get(tenant, 0) + size
+        if taken:
+            self._taken[tenant] = taken
+        else:
+            self._taken.pop(tenant, None)
+        return held
+
+    def _path(self) -> str:
+        """What is asked for, without the query."""
+        return self._url.split(b"?", 1)[0].decode("latin-1")
 
     def on_message_complete(self) -> None:
         """The request is whole."""
         if self._ends:
             return
-        path = self._url.split(b"?", 1)[0].decode("latin-1")
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
         request = Request(
-            self._parser.get_method().decode("latin-1"), path, self._headers, body, self.since,
-            bool(self._parser.should_keep_alive()),
+            self._parser.get_method().decode("latin-1"), self._path(), self._headers, body,
+            self.since, bool(self._parser.should_keep_alive()), tenant=self._tenant,
         )  # fmt: skip
         self._phase, self.since = "", monotonic()
         self._waiting.append(request)
@@ -345,9 +384,7 @@ class Connection(asyncio.Protocol):
         keeps = request.keeps and not self._door.closing
         self._write(status, body, headers, kind, keeps, bare=request.method == "HEAD")
         self._door.answered(request, status, monotonic() - request.began)
-        size = len(request.body)
-        self._taken -= size
-        self._door.held -= size
+        self._hold(request.tenant, -len(request.body))
         self._request, self.since = None, monotonic()
         if not keeps:
             self._close()
@@ -367,12 +404,14 @@ class Connection(asyncio.Protocol):
         head = "".join(lines).encode("latin-1")
         self._transport.write(head if bare else b"".join([head, *body]))
 
-    def _refuse(self, status: int, why: str) -> None:
+    def _refuse(
+        self, status: int, why: str, headers: Iterable[tuple[str, str]] = ()
+    ) -> None:  # fmt: skip
         """What came cannot be answered as a request: say why, and close."""
         if self._ends:
             return
         if self._request is None:
-            self._write(status, [error(why)], (), "application/json", keeps=False)
+            self._write(status, [error(why)], headers, "application/json", keeps=False)
             self._door.answered(None, status, 0.0)
         request, self._request = self._request, None
         if request is not None and request.gone is not None:

@@ -6,70 +6,59 @@ docs/serving-live.md lists what is offered. What is wrong with a request is one 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from http import HTTPStatus
-from itertools import count
 from typing import Any, Final
 from urllib.parse import unquote
-from uuid import uuid4
 
 import msgspec
 
 from ganger import __version__
 from ganger.core.errors import BadInput
-from ganger.core.units import NEVER, SECOND
-from ganger.serving.crew import Servable
-from ganger.serving.figures import CONTENT_TYPE, Figures, exposition
+from ganger.serving.calls import CallIds, trace_of
+from ganger.serving.desk import VERSION, Asked, Desk, Outcome, Refusal
+from ganger.serving.figures import CONTENT_TYPE, exposition
 from ganger.serving.http.connections import Connection, Request, error
-from ganger.serving.http.tensors import Inference, decode, encode
-from ganger.serving.plane import LivePlane, Ticket
+from ganger.serving.http.tensors import decode, encode
 
-_VERSION: Final = "1"
 _TEXT: Final = "text/plain; charset=utf-8"
-_EXTENSIONS: Final = ["binary_tensor_data", "model_repository(index)", "statistics"]
-_RETRY_SECONDS: Final = 1
-_ID_MAX: Final = 128
-LATE: Final = "the deadline has passed"
+_EXTENSIONS: Final = ["binary_tensor_data", "feedback", "model_repository(index)", "statistics"]
+_OPEN: Final = ("/v2/health/live", "/v2/health/ready")
+"""What is answered without a key: balancers have none."""
 Reply = tuple[int, list[bytes], Sequence[tuple[str, str]]]
 NO_HEADERS: Final[tuple[tuple[str, str], ...]] = ()
 
 
-class RequestError(Exception):
-    """A request that is answered with an error of its own status."""
+class _Feedback(msgspec.Struct):
+    id: str
+    label: int | str
 
-    def __init__(self, why: str, status: int = HTTPStatus.NOT_FOUND) -> None:
-        super().__init__(why)
-        self.status = status
+
+_FEEDBACK: Final = msgspec.json.Decoder(_Feedback)
 
 
 class Endpoints:
-    """Answers requests. `slo`: microseconds until the deadline that the recipe sees of requests
-    that state none; their answers are given however late. `longest`: microseconds after which any
-    request is given up."""
+    """Answers requests over HTTP."""
 
-    def __init__(
-        self,
-        plane: LivePlane,
-        models: Sequence[Servable],
-        figures: Figures,
-        loop: asyncio.AbstractEventLoop,
-        slo: int = NEVER,
-        longest: int = 60 * SECOND,
-    ) -> None:
-        self._plane, self._models, self._figures, self._loop = plane, models, figures, loop
-        self._slo, self.longest = slo, longest
-        self._codes = {each.signature.name: at for at, each in enumerate(models)}
-        self._largest = [
-            max((each.largest for each in known.latencies.values()), default=1)
-            for known in plane.world.models
-        ]
-        self._prefix, self._numbers = uuid4().hex[:12], count(1)
-        self.ready = True
+    def __init__(self, desk: Desk) -> None:
+        self._desk, self._figures, self._ids = desk, desk.figures, CallIds()
+
+    def admit(self, path: str, headers: Mapping[bytes, bytes]) -> int | None:
+        """The code of the tenant of a request of which the head is there; None where it needs a key
+        and has none."""
+        tenants = self._desk.tenants
+        if not tenants.keyed or path in _OPEN:
+            return 0
+        tenant = tenants.of(headers.get(b"authorization", b""))
+        return None if tenant is None else tenant.code
 
     def handle(self, connection: Connection, request: Request) -> None:
         """Answer a request, now or once its model has."""
-        request.id = self._id_of(request)
+        request.id = self._ids.of(request.headers.get(b"x-request-id", b""))
+        traceparent = request.headers.get(b"traceparent")
+        if traceparent is not None:
+            request.trace = trace_of(traceparent)
         try:
             parts = [unquote(part) for part in request.path.strip("/").split("/")]
             if parts[:2] == ["v2", "models"] and parts[-1] == "infer" and len(parts) in (4, 6):
@@ -77,18 +66,12 @@ class Endpoints:
                 self._infer(connection, request, self._model(parts[2:-1]))
                 return
             status, body, kind = self._plain(request, parts)
-        except RequestError as missing:
-            self._answer(connection, request, missing.status, [error(str(missing))])
+        except Refusal as refusal:
+            self._answer(connection, request, *_refused(refusal))
         except BadInput as bad:
             self._answer(connection, request, HTTPStatus.BAD_REQUEST, [error(str(bad))])
         else:
             self._answer(connection, request, status, [body], kind=kind)
-
-    def _id_of(self, request: Request) -> str:
-        given = request.headers.get(b"x-request-id", b"")
-        if 0 < len(given) <= _ID_MAX and given.isascii() and given.decode().isprintable():
-            return given.decode()
-        return f"{self._prefix}-{next(self._numbers)}"
 
     def _answer(
         self, connection: Connection, request: Request, status: int, body: list[bytes],
@@ -103,33 +86,33 @@ class Endpoints:
         match parts:
             case ["v2", "repository", "index"]:
                 _allow(request, "POST", "GET")
-                return _json([self._state(at) for at in range(len(self._models))])
+                return _json([self._desk.state(at) for at in range(len(self._desk.models))])
             case ["v2", "repository", "models", _, "load" | "unload"]:
-                raise RequestError(
-                    "models are not loaded or unloaded by request: the recipe decides",
-                    HTTPStatus.NOT_IMPLEMENTED,
-                )
+                raise self._desk.no_loading()
+            case ["v2", "models", *name, "feedback"] if name:
+                _allow(request, "POST")
+                return self._feedback(request, self._model(name))
         _allow(request, "GET", "HEAD")
         match parts:
             case ["v2", "health", "live"]:
                 return HTTPStatus.OK, b"", _TEXT
             case ["v2", "health", "ready"]:
-                return self._whether(self.ready)
+                return self._whether(self._desk.ready)
             case ["v2"]:
                 return _json(
                     {"name": "ganger", "version": __version__, "extensions": _EXTENSIONS}
                 )  # fmt: skip
             case ["metrics"]:
-                return HTTPStatus.OK, exposition(self._figures, self._plane), CONTENT_TYPE
+                return HTTPStatus.OK, exposition(self._figures, self._desk.plane), CONTENT_TYPE
             case ["v2", "models", "stats"]:
-                return self._statistics(range(len(self._models)))
+                return self._statistics(range(len(self._desk.models)))
             case ["v2", "models", *name, "stats"] if name:
                 return self._statistics([self._model(name)])
             case ["v2", "models", *name, "ready"] if name:
-                return self._whether(self._is_ready(self._model(name)))
+                return self._whether(self._desk.is_ready(self._model(name)))
             case ["v2", "models", *name] if name:
                 return _json(self._described(self._model(name)))
-        raise RequestError(f"there is nothing at {request.path[:200]!r}")
+        raise Refusal(f"there is nothing at {request.path[:200]!r}", HTTPStatus.NOT_FOUND)
 
     def _whether(self, fine: bool) -> tuple[int, bytes, str]:
         return (HTTPStatus.OK if fine else HTTPStatus.SERVICE_UNAVAILABLE), b"", _TEXT
@@ -137,28 +120,16 @@ class Endpoints:
     def _model(self, parts: Sequence[str]) -> int:
         """The code of what is named: M, or M/versions/1."""
         name, *version = parts
-        code = self._codes.get(name)
-        if code is None:
-            raise RequestError(f"there is no model {name[:200]!r}")
-        if version and version != ["versions", _VERSION]:
-            raise RequestError(f"model {name!r} has version {_VERSION}, nothing else")
-        return code
-
-    def _is_ready(self, model: int) -> bool:
-        """Whether a request would be taken now: a recipe that loads models loads it for one."""
-        return self.ready and bool(self._plane.world.models[model].latencies)
-
-    def _state(self, model: int) -> dict[str, str]:
-        state = "READY" if self._is_ready(model) else "UNAVAILABLE"
-        name = self._models[model].signature.name
-        return {"name": name, "version": _VERSION, "state": state, "reason": ""}
+        if version and version[:-1] != ["versions"]:
+            version = ["/".join(version)]
+        return self._desk.code(name, version[-1] if version else "")
 
     def _described(self, model: int) -> dict[str, Any]:
-        signature = self._models[model].signature
+        signature = self._desk.signature(model)
         return {
             "name": signature.name,
-            "versions": [_VERSION],
-            "platform": "onnxruntime_onnx",
+            "versions": [VERSION],
+            "platform": self._desk.platform(model),
             **{
                 kind: [
                     {"name": each.name, "datatype": each.datatype, "shape": each.shape}
@@ -168,92 +139,53 @@ class Endpoints:
             },
         }
 
+    def _feedback(self, request: Request, model: int) -> tuple[int, bytes, str]:
+        """A client says what the right answer to a request is."""
+        try:
+            given = _FEEDBACK.decode(request.body)
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            raise BadInput(
+                f"it is not valid: {error}", where="body", mend='give {"id": ID, "label": CLASS}'
+            ) from None
+        tenant = self._desk.tenants.all[request.tenant]
+        right = self._desk.feedback(tenant, model, given.id, given.label)
+        return _json({"model_name": self._desk.signature(model).name, "id": given.id,
+                      "right": right})  # fmt: skip
+
     def _statistics(self, models: Sequence[int]) -> tuple[int, bytes, str]:
         return _json({"model_stats": [self._figures.statistics(model) for model in models]})
 
     # ------------------------------------------------------------------ inference
 
     def _infer(self, connection: Connection, request: Request, model: int) -> None:
-        signature = self._models[model].signature
+        desk = self._desk
+        tenant = desk.tenants.all[request.tenant]
         encoding = request.headers.get(b"content-encoding", b"identity").lower()
         if encoding != b"identity":
-            raise RequestError(
-                "compressed bodies are not read", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
-            )  # fmt: skip
-        given = decode(request.body, _head_bytes(request), signature)
-        items = signature.items(given.feeds)
-        if items > self._largest[model] and not self._plane.router.can.divides:
-            raise BadInput(
-                f"it brings {items} items, and model {signature.name!r} runs at most"
-                f" {self._largest[model]} together",
-                where="inputs",
-                mend="send fewer, or measure larger batches",
-            )
-        within = _within(given.parameters)
-        self._submit(connection, request, Asked(model, given, items, within))
+            raise Refusal("compressed bodies are not read", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+        desk.admit(tenant)
+        head = request.headers.get(b"inference-header-content-length", b"")
+        given = decode(request.body, _head_bytes(head), desk.signature(model))
 
-    def _submit(self, connection: Connection, request: Request, asked: Asked) -> None:
-        plane, now = self._plane, self._plane.now()
-        limit: asyncio.TimerHandle | None = None
+        def digest() -> bytes:
+            return blake2b(request.body, key=head[:64], digest_size=16).digest()
 
-        def over(ticket: Ticket) -> None:
-            if limit is not None:
-                limit.cancel()
+        asked = desk.asked(model, given, tenant, digest)
+
+        def over(outcome: Outcome) -> None:
             request.gone = None
-            status, body, headers = self._outcome(asked, ticket, request)
-            self._answer(connection, request, status, body, headers)
+            request.note = outcome.note
+            self._answer(connection, request, *self._reply(asked, outcome))
 
-        within = asked.within if asked.within < NEVER else self._slo
-        ticket = Ticket(
-            asked.model, asked.given.feeds, asked.items, min(now + within, NEVER), 0, over
-        )
-        if not self.ready or not plane.submit(ticket):
-            why = "too many requests are under way" if self.ready else "the server is ending"
-            self._answer(connection, request, *_dropped(why))
-            return
+        request.gone = desk.take(asked, over)
 
-        def gone() -> None:
-            if limit is not None:
-                limit.cancel()
-            plane.give_up(ticket)
-
-        request.gone = gone
-        if asked.within < NEVER:
-            limit = self._loop.call_later(
-                asked.within / SECOND, self._late, connection, request, ticket
-            )
-
-    def _late(self, connection: Connection, request: Request, ticket: Ticket) -> None:
-        """The time that a request has is over."""
-        if ticket.ended >= 0:
-            return
-        request.gone = None
-        ticket.reason = LATE
-        self._plane.give_up(ticket)
-        status = HTTPStatus.GATEWAY_TIMEOUT
-        self._answer(connection, request, status, [error(LATE)], [("ganger-reason", "late")])
-
-    def sweep(self) -> None:
-        """Give up what has been under way for too long."""
-        for ticket in self._plane.overdue(self._plane.now() - self.longest):
-            ticket.reason = LATE
-            self._plane.give_up(ticket)
-            ticket.over(ticket)
-
-    def _outcome(self, asked: Asked, ticket: Ticket, request: Request) -> Reply:
-        """What a ticket that is over is answered with."""
-        signature = self._models[ticket.model].signature
-        if ticket.began >= 0:
-            request.note = f"model={signature.name!r} batch={ticket.batch} why={ticket.why!r}"
-        if ticket.reason == LATE or (ticket.reason and ticket.ended > ticket.deadline):
-            return HTTPStatus.GATEWAY_TIMEOUT, [error(LATE)], [("ganger-reason", "late")]
-        if ticket.reason:
-            return _dropped(ticket.reason)
-        if ticket.failure or ticket.outputs is None:
-            why = f"model {signature.name!r} failed: {ticket.failure or 'it gave nothing'}"
-            return HTTPStatus.INTERNAL_SERVER_ERROR, [error(why)], NO_HEADERS
+    def _reply(self, asked: Asked, outcome: Outcome) -> Reply:
+        """An outcome as HTTP has it."""
+        if outcome.refusal is not None or outcome.outputs is None:
+            return _refused(outcome.refusal or Refusal("nothing", HTTPStatus.INTERNAL_SERVER_ERROR))
+        signature = self._desk.signature(asked.model)
         try:
-            body, length = encode(signature, asked.given.id, ticket.outputs, asked.given.outputs)
+            body, length = encode(signature, asked.given, outcome.outputs, outcome.parameters)
         except (TypeError, ValueError, UnicodeError):
             why = f"an output of model {signature.name!r} cannot be written"
             return HTTPStatus.INTERNAL_SERVER_ERROR, [error(why)], NO_HEADERS
@@ -262,31 +194,21 @@ class Endpoints:
         return HTTPStatus.OK, body, [("inference-header-content-length", str(length))]
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """An inference that is asked for. `within`: microseconds that it has; NEVER: any."""
-
-    model: int
-    given: Inference
-    items: int
-    within: int
-
-
-def _dropped(why: str) -> Reply:
-    """A request is dropped: the client may try again."""
-    code = "-".join("".join(c if c.isascii() and c.isalnum() else " " for c in why.lower()).split())
-    headers = [("retry-after", str(_RETRY_SECONDS)), ("ganger-reason", code)]
-    return HTTPStatus.SERVICE_UNAVAILABLE, [error(why)], headers
+def _refused(refusal: Refusal) -> Reply:
+    headers = [("retry-after", str(refusal.retry))] if refusal.retry else []
+    if refusal.reason:
+        headers.append(("ganger-reason", refusal.reason))
+    return refusal.status, [error(refusal.why)], headers
 
 
 def _allow(request: Request, *methods: str) -> None:
     if request.method not in methods:
-        raise RequestError(f"use {' or '.join(methods)} here", HTTPStatus.METHOD_NOT_ALLOWED)
+        raise Refusal(f"use {' or '.join(methods)} here", HTTPStatus.METHOD_NOT_ALLOWED)
 
 
-def _head_bytes(request: Request) -> int | None:
+def _head_bytes(given: bytes) -> int | None:
     """Of JSON in the body, where binary data follow. Raises BadInput."""
-    given = request.headers.get(b"inference-header-content-length")
-    if given is None:
+    if not given:
         return None
     if not given.isdigit() or len(given) > 12:
         raise BadInput(
@@ -295,21 +217,6 @@ def _head_bytes(request: Request) -> int | None:
             mend="give the bytes of JSON in front",
         )
     return int(given)
-
-
-def _within(parameters: dict[str, Any]) -> int:
-    """Microseconds that a request has, by `deadline_ms` or by Triton's `timeout`, which is in
-    microseconds; NEVER where it states neither. Raises BadInput."""
-    for name, each in (("deadline_ms", 1000), ("timeout", 1)):
-        given = parameters.get(name)
-        if given is None:
-            continue
-        if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given <= 1e12:
-            raise BadInput(
-                f"{name} is {given!r:.100}", where="parameters", mend="give a number above 0"
-            )
-        return max(round(given * each), 1)
-    return NEVER
 
 
 def _json(value: Any) -> tuple[int, bytes, str]:

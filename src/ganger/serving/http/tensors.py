@@ -3,25 +3,30 @@ it (the binary tensor data extension, `Inference-Header-Content-Length`)."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
-from math import prod
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
-import numpy as np
 from msgspec import Raw, Struct
 
 from ganger.core.errors import BadInput
 from ganger.serving.datatypes import NUMPY
+from ganger.serving.desk import Inference
 from ganger.serving.runtime import Array, Signature, Tensor
+from ganger.serving.tensors import (
+    MEND,
+    check_id,
+    check_input,
+    check_new,
+    of_binary,
+    packed,
+    place_of,
+    shaped,
+)
 
 JSON_BYTES_MAX: Final = 8 << 20
 """Of JSON in a request: numbers written out take up to thirty times as much memory while they are
 read. Larger tensors come as binary data."""
-_RANK_MAX: Final = 32
-_ID_MAX: Final = 256
-_LENGTH = struct.Struct("<I")
 _TYPES: Final = {"b": bool, "u": int, "i": int, "f": float, "O": str}
 
 
@@ -45,19 +50,8 @@ class _Body(Struct):
     outputs: list[_Output] = []
 
 
-class Inference(NamedTuple):
-    """A request for an inference. `outputs`: those that are wanted, by their place, and whether as
-    binary data."""
-
-    id: str
-    parameters: dict[str, Any]
-    feeds: dict[str, Array]
-    outputs: list[tuple[int, bool]]
-
-
 _READER: Final = msgspec.json.Decoder(_Body)
 _WRITER: Final = msgspec.json.Encoder()
-_MEND: Final = "see the Open Inference Protocol v2"
 
 
 def decode(body: bytes, head_bytes: int | None, signature: Signature) -> Inference:
@@ -78,23 +72,12 @@ def decode(body: bytes, head_bytes: int | None, signature: Signature) -> Inferen
     try:
         given = _READER.decode(memoryview(body)[:end])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise BadInput(f"it is not valid: {error}", where="body", mend=_MEND) from None
-    if len(given.id) > _ID_MAX:
-        raise BadInput(f"it has {len(given.id)} letters", where="id", mend=f"give {_ID_MAX}")
+        raise BadInput(f"it is not valid: {error}", where="body", mend=MEND) from None
+    check_id(given.id)
     feeds: dict[str, Array] = {}
-    kinds = {each.name: each for each in signature.inputs}
+    kinds = signature.kinds
     for each in given.inputs:
-        if each.name not in kinds:
-            names = ", ".join(map(repr, kinds))
-            raise BadInput(
-                f"model {signature.name!r} has no input {each.name[:100]!r}",
-                where="inputs",
-                mend=f"it has {names}",
-            )
-        if each.name in feeds:
-            raise BadInput(
-                f"input {each.name!r} is given twice", where="inputs", mend="give it once"
-            )
+        check_new(each.name, feeds, kinds, signature.name)
         feeds[each.name], end = _tensor(each, kinds[each.name], body, end)
     if end != len(body):
         raise BadInput(
@@ -109,49 +92,17 @@ def _wanted(given: _Body, signature: Signature) -> list[tuple[int, bool]]:
     binary = given.parameters.get("binary_data_output", False) is True
     if not given.outputs:
         return [(at, binary) for at in range(len(signature.outputs))]
-    places = {each.name: at for at, each in enumerate(signature.outputs)}
     wanted = []
     for each in given.outputs:
-        if each.name not in places:
-            raise BadInput(
-                f"model {signature.name!r} has no output {each.name[:100]!r}",
-                where="outputs",
-                mend="it has " + ", ".join(map(repr, places)),
-            )
-        _offered(each.parameters, f"output {each.name!r}")
-        if each.parameters.get("classification"):
-            raise BadInput(
-                "classification is not offered",
-                where=f"output {each.name!r}",
-                mend="ask for the tensor",
-            )
-        wanted.append((places[each.name], each.parameters.get("binary_data", binary) is True))
+        place = place_of(each.name, each.parameters, signature)
+        wanted.append((place, each.parameters.get("binary_data", binary) is True))
     return wanted
-
-
-def _offered(parameters: dict[str, Any], where: str) -> None:
-    if "shared_memory_region" in parameters:
-        raise BadInput(
-            "shared memory is not offered", where=where, mend="send the tensor in the body"
-        )
 
 
 def _tensor(given: _Input, kind: Tensor, body: bytes, begin: int) -> tuple[Array, int]:
     """An input, and where its binary data end."""
-    where = f"input {kind.name!r}"
-    if given.datatype != kind.datatype:
-        raise BadInput(
-            f"its datatype is {given.datatype[:100]!r}",
-            where=where,
-            mend=f"the model takes {kind.datatype}",
-        )
-    shape = given.shape
-    if len(shape) > _RANK_MAX or any(length < 0 or length >= 1 << 31 for length in shape):
-        raise BadInput(
-            f"its shape is {shape[:_RANK_MAX]}", where=where, mend="give lengths from 0 on"
-        )
-    count = prod(shape)
-    _offered(given.parameters, where)
+    where, shape = f"input {kind.name!r}", given.shape
+    count = check_input(given.datatype, shape, given.parameters, kind)
     size = given.parameters.get("binary_data_size")
     if size is None:
         return _of_json(bytes(given.data), kind, shape, count, where), begin
@@ -163,44 +114,7 @@ def _tensor(given: _Input, kind: Tensor, body: bytes, begin: int) -> tuple[Array
         )
     if bytes(given.data):
         raise BadInput("it has data and binary_data_size", where=where, mend="leave one out")
-    return _of_binary(body, begin, size, kind, shape, count, where), begin + size
-
-
-def _of_binary(
-    body: bytes, begin: int, size: int, kind: Tensor, shape: list[int], count: int, where: str
-) -> Array:
-    if kind.datatype == "BYTES":
-        return _words(body, begin, begin + size, shape, count, where)
-    dtype = NUMPY[kind.datatype]
-    if size != count * dtype.itemsize:
-        raise BadInput(
-            f"{size} bytes for {count} values of {kind.datatype}",
-            where=where,
-            mend=f"give {count * dtype.itemsize}",
-        )
-    array = np.frombuffer(body, dtype, count, begin).reshape(shape)
-    if kind.datatype == "BOOL":
-        return np.not_equal(array.view(np.uint8), 0)
-    return array if array.flags.aligned else array.copy()
-
-
-def _words(
-    body: bytes, at: int, end: int, shape: list[int], count: int, where: str
-) -> Array:  # fmt: skip
-    """Words, each behind its length in four bytes."""
-    words: list[str] = []
-    while at < end:
-        last = at + 4 + (_LENGTH.unpack_from(body, at)[0] if at + 4 <= end else end)
-        if last > end:
-            raise BadInput("a word is longer than the data", where=where, mend=_MEND)
-        try:
-            words.append(body[at + 4 : last].decode())
-        except UnicodeDecodeError:
-            raise BadInput(
-                f"word {len(words) + 1} is not UTF-8", where=where, mend="encode it so"
-            ) from None
-        at = last
-    return _shaped(words, np.dtype(np.object_), shape, count, where)
+    return of_binary(body, begin, size, kind, shape, count, where), begin + size
 
 
 def _of_json(data: bytes, kind: Tensor, shape: list[int], count: int, where: str) -> Array:
@@ -213,7 +127,7 @@ def _of_json(data: bytes, kind: Tensor, shape: list[int], count: int, where: str
         values = msgspec.json.decode(data, type=list[type_])  # type: ignore[valid-type]
     except msgspec.MsgspecError:
         values = _flat(data, type_, shape, kind.datatype, where)
-    return _shaped(values, dtype, shape, count, where)
+    return shaped(values, dtype, shape, count, where)
 
 
 def _flat(data: bytes, type_: type, shape: list[int], datatype: str, where: str) -> list[Any]:
@@ -237,48 +151,34 @@ def _flat(data: bytes, type_: type, shape: list[int], datatype: str, where: str)
     return values
 
 
-def _shaped(
-    values: list[Any], dtype: np.dtype[Any], shape: list[int], count: int, where: str
-) -> Array:  # fmt: skip
-    if len(values) != count:
-        raise BadInput(f"{len(values)} values for shape {shape}", where=where, mend=f"give {count}")
-    try:
-        with np.errstate(over="ignore"):  # infinity, as in any conversion
-            return np.array(values, dtype).reshape(shape)
-    except (OverflowError, ValueError):
-        raise BadInput(
-            f"a value does not fit into {dtype}", where=where, mend="give smaller values"
-        ) from None
-
-
 def encode(
-    signature: Signature, id_: str, outputs: Sequence[Array], wanted: Sequence[tuple[int, bool]]
+    signature: Signature,
+    given: Inference,
+    outputs: Sequence[Array],
+    parameters: Mapping[str, str | int] = {},
 ) -> tuple[list[bytes], int | None]:
     """The body of an answer in pieces, and the length of its JSON where binary data follow.
 
     NaN and infinity have no JSON: they become null there.
     """
     described, binary = [], []
-    for place, as_binary in wanted:
+    for place, as_binary in given.outputs:
         kind, array = signature.outputs[place], outputs[place]
         fields: dict[str, Any] = {
             "name": kind.name, "datatype": kind.datatype, "shape": array.shape
         }  # fmt: skip
         if as_binary:
-            data = _packed(array) if kind.datatype == "BYTES" else array.tobytes()
+            data = packed(array) if kind.datatype == "BYTES" else array.tobytes()
             fields["parameters"] = {"binary_data_size": len(data)}
             binary.append(data)
         else:
             fields["data"] = array.ravel().tolist()
         described.append(fields)
     answer: dict[str, Any] = {"model_name": signature.name, "model_version": "1"}
-    if id_:
-        answer["id"] = id_
+    if given.id:
+        answer["id"] = given.id
+    if parameters:
+        answer["parameters"] = parameters
     answer["outputs"] = described
     head = _WRITER.encode(answer)
     return [head, *binary], len(head) if binary else None
-
-
-def _packed(array: Array) -> bytes:
-    words = [str(each).encode() for each in array.ravel()]
-    return b"".join(part for word in words for part in (_LENGTH.pack(len(word)), word))

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from msgspec import Struct
 
 from ganger.core.errors import InvariantError
+from ganger.core.serving.idle import IdleLanes
 from ganger.core.serving.residence import Residence
 from ganger.core.serving.router import Router
 from ganger.core.serving.verbs import (
@@ -92,9 +93,7 @@ class Plane:
         """(time, sequence, lane, what ends); no end: only a time at which to ask."""
         self._sequence = 0
         self._busy: dict[int, _End] = {}
-        self._idle = [lane for lane in world.lanes if not lane.down]
-        self._numbers = [lane.number for lane in self._idle]
-        """Of those that are idle."""
+        self._idle = IdleLanes(world.lanes)
         devices = [lane.device for lane in world.lanes if not lane.copies]
         self._on_device = None if len(set(devices)) == len(devices) else dict.fromkeys(devices, 0)
         """How many lanes of a device run a batch; None where no lanes share one."""
@@ -132,7 +131,7 @@ class Plane:
         if self._closed:
             self._refuse_all(min(until, NEVER - 1))
             return
-        world, heap, idle = self.world, self._heap, self._idle
+        world, heap, idle = self.world, self._heap, self._idle.lanes
         requests = world.requests
         arrivals = requests.arrival
         while True:
@@ -198,7 +197,7 @@ class Plane:
         arrivals = requests.arrival
         first = self.arrived - requests.base
         last = bisect_left(arrivals, before, first)
-        if self._idle:
+        if self._idle.lanes:
             last = min(last, self._wait_rows - requests.base - 1)
         if self._steps is not None and self._steps.breakable:
             last = bisect_right(arrivals, arrivals[first], first, last)
@@ -299,7 +298,7 @@ class Plane:
 
     def _ask(self) -> None:
         self._wait_rows = self._wait_until = 0
-        self._do(self.router.next(self.world, tuple(self._idle)))
+        self._do(self.router.next(self.world, tuple(self._idle.lanes)))
 
     def _do(self, orders: Sequence[Do]) -> None:
         lanes = self.world.lanes
@@ -360,25 +359,12 @@ class Plane:
         if not lane.ahead or lane.queued:
             raise InvariantError(f"lane {lane.number} runs a batch already")
         lane.queued = [order]
-        self._leave(lane)
+        self._idle.leave(lane.number)
 
     def _check(self, lane: Lane, order: Batch) -> None:
         for part in order.parts:
             if part.model not in self.world.stores[lane.store].resident:
                 raise InvariantError(f"model {part.model} is not in store {lane.store}")
-
-    def _enter(self, lane: Lane) -> None:
-        """The lane is idle, if it is not already."""
-        at = bisect_left(self._numbers, lane.number)
-        if at == len(self._numbers) or self._numbers[at] != lane.number:
-            self._numbers.insert(at, lane.number)
-            self._idle.insert(at, lane)
-
-    def _leave(self, lane: Lane) -> None:
-        """The lane is not idle, if it was."""
-        at = bisect_left(self._numbers, lane.number)
-        if at < len(self._numbers) and self._numbers[at] == lane.number:
-            del self._numbers[at], self._idle[at]
 
     def _begin(self, lane: Lane, order: Batch | Load) -> None:
         world, number = self.world, lane.number
@@ -400,9 +386,7 @@ class Plane:
             lane.due = now + took
         lane.running, lane.since = order, now
         end = self._busy[number] = _End(order, now, now + took)
-        at = bisect_left(self._numbers, number)
-        if at < len(self._numbers) and self._numbers[at] == number:
-            del self._numbers[at], self._idle[at]
+        self._idle.leave(number)
         self._sequence += 1
         heappush(self._heap, (now + took, self._sequence, number, end))
         if lane.ahead:  # it is idle for the router from some time before its end on
@@ -412,7 +396,7 @@ class Plane:
     def _offered(self, lane: Lane, end: _End) -> None:
         """A busy lane asks for its next batch."""
         if lane.running is end.order and not lane.queued and not lane.down:
-            self._enter(lane)
+            self._idle.enter(lane)
 
     def _free(self, lane: Lane, end: _End) -> bool:
         """A lane has come to the end of what it did; whether that is a reason to ask."""
@@ -436,7 +420,7 @@ class Plane:
         elif lane.queued:
             self._begin(lane, lane.queued.pop())
         else:
-            self._enter(lane)
+            self._idle.enter(lane)
         said: tuple[Sequence[int], ...] = ()
         if self._outputs is not None and isinstance(order, Batch) and end.outcome == OK:
             said = tuple([self._outputs.of(world, part) for part in order.parts])
@@ -479,9 +463,9 @@ class Plane:
             return
         lane.down = not up
         if up and lane.running is None:  # else once it has drained
-            self._enter(lane)
+            self._idle.enter(lane)
         elif not up:
-            self._leave(lane)
+            self._idle.leave(lane.number)
         lost, lane.queued = lane.queued, []
         if not up:
             if not drains:
@@ -493,5 +477,5 @@ class Plane:
                 self._do(self.router.ended(self.world, Ended(order, FAILED, 0)))
         news = News(up=(number,)) if up else News(down=(number,))
         self._do(self.router.told(self.world, news))
-        if self._idle:
+        if self._idle.lanes:
             self._ask()

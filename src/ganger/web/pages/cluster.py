@@ -17,7 +17,6 @@ from ganger.client.gpu_map import MapAnswer
 from ganger.core.errors import BadInput
 from ganger.web.door import PREFIX, form_of
 from ganger.web.live import Live, Sample
-from ganger.web.map import WAYS, draw
 from ganger.web.pages.frame import (
     back_to,
     choice,
@@ -31,6 +30,7 @@ from ganger.web.pages.frame import (
     part,
     toast,
 )
+from ganger.web.shown.map import WAYS, draw
 
 NODES_A_PAGE: Final = 200
 POINTS_MAX: Final = 240

@@ -17,11 +17,14 @@ from ganger import __version__
 from ganger.client.connection import NoDaemon, Refusal
 from ganger.client.shown import shown
 from ganger.core.errors import BadInput, GangerError
-from ganger.web import words
 from ganger.web.backend import Backend, Fragments
+from ganger.web.background.pool import Pool, Work
 from ganger.web.door import PREFIX, Address, session_of
+from ganger.web.expected import Expected
 from ganger.web.live import Live
 from ganger.web.sessions import Sessions, masked
+from ganger.web.shown import words
+from ganger.web.shown.nodes import Nodes
 
 _COMPRESSED_FROM: Final = 1400
 """An answer that fits into one packet is sent as it is."""
@@ -36,7 +39,16 @@ class Pages:
     sessions: Sessions
     address: Address
     home: str
+    lab: bool = False
     fragments: Fragments = field(default_factory=Fragments)
+    pool: Pool = field(default_factory=Pool)
+    gallery: Work | None = None
+    expected: Expected = field(init=False)
+    nodes: Nodes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.nodes = Nodes(self.backend)
+        self.expected = Expected(self.backend, self.live)
 
 
 def pages_of(request: Request) -> Pages:
@@ -61,6 +73,7 @@ def environment() -> Environment:
         since=words.since,
         reason=words.reason,
         counted=words.counted,
+        prose=words.prose,
         shown=shown,
     )
     made.globals.update(version=__version__)
@@ -85,6 +98,7 @@ def page(request: Request, template: str, title: str, status: int = 200, **value
         tick=pages.live.tick,
         up=pages.live.up,
         home=pages.home,
+        lab=pages.lab,
         **values,
     )
     return html(request, text, status)
@@ -135,6 +149,8 @@ def failed(request: Request, error: GangerError, status: int = 400) -> Response:
     if isinstance(error, NoDaemon):
         status = 503
     what, mend = shown(getattr(error, "what", str(error))), shown(getattr(error, "mend", ""))
+    if status == 404:  # the daemon speaks to the command line
+        mend = "The queue has all jobs, also those that are over, under Show: All."
     if "hx-request" in request.headers:
         return toast(request, what, mend=mend, status=status)
     title = "The daemon does not answer" if status == 503 else "This did not work"

@@ -10,11 +10,11 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ganger.client.answers import JobDetail
+from ganger.client.answers import JobDetail, Submitted
 from ganger.core.errors import BadInput
-from ganger.web import logs
 from ganger.web.door import PREFIX
 from ganger.web.pages.frame import (
+    back_to,
     choice,
     fill,
     html,
@@ -24,7 +24,8 @@ from ganger.web.pages.frame import (
     pages_of,
     part,
 )
-from ganger.web.timeline import is_over, spans
+from ganger.web.shown import logs
+from ganger.web.shown.timeline import is_over, spans
 
 _BYTES_MAX: Final = 1 << 60
 _DEVICES: Final = re.compile(r"(.+):([0-9,]+|-)")
@@ -35,7 +36,7 @@ async def job(request: Request) -> Response:
     name = request.path_params["job"]
     detail = await _detail(request, name)
     where = _where(request)
-    body = _body(request, detail)
+    body = await _body(request, detail)
     return page(
         request,
         "job",
@@ -44,7 +45,22 @@ async def job(request: Request) -> Response:
         body=body,
         where=where,
         over=is_over(detail),
+        orders=orders_for(detail),
     )
+
+
+def orders_for(job: JobDetail) -> list[str]:
+    """The orders that make sense for a job as it is now."""
+    if is_over(job):
+        return []
+    held = job.reason == "JobHeldUser"
+    by_state = {
+        "PENDING": ["release"] if held else ["hold"],
+        "SUSPENDED": ["resume", "requeue"],
+        "RUNNING": ["suspend", "requeue"],
+        "CONFIGURING": ["requeue"],
+    }
+    return [*by_state.get(job.state, []), "cancel", "priority"]
 
 
 async def job_now(request: Request) -> Response:
@@ -52,7 +68,7 @@ async def job_now(request: Request) -> Response:
     name = request.path_params["job"]
 
     async def make() -> str:
-        return _body(request, await _detail(request, name))
+        return await _body(request, await _detail(request, name))
 
     return await part(request, key_of("job", name=name, at=request.scope[PREFIX]), make)
 
@@ -63,8 +79,9 @@ async def _detail(request: Request, name: str) -> JobDetail:
     return detail[0]
 
 
-def _body(request: Request, detail: JobDetail) -> str:
-    live = pages_of(request).live
+async def _body(request: Request, detail: JobDetail) -> str:
+    pages = pages_of(request)
+    live = pages.live
     now = live.status.now if live.status else time.time()
     places = [
         (node, [] if gpus == "-" else [int(gpu) for gpu in gpus.split(",")])
@@ -72,14 +89,34 @@ def _body(request: Request, detail: JobDetail) -> str:
         if (named := _DEVICES.fullmatch(text))
         for node, gpus in [named.groups()]
     ]
+    sizes: dict[str, int] = {}
+    if places and not is_over(detail):
+        sizes = await pages.nodes.sizes(node for node, _ in places)
     return fill(
         "job_now",
         job=detail,
+        orders=orders_for(detail),
+        sizes=sizes,
         spans=spans(detail, now),
         places=places,
         over=is_over(detail),
         prefix=request.scope[PREFIX],
         now=now,
+    )
+
+
+async def again(request: Request) -> Response:
+    """Submit it once more, as it was, and go to the new job."""
+    name = request.path_params["job"]
+    answer: Submitted = await pages_of(request).backend.order(
+        "POST", f"/v1/jobs/{quote(name, safe='')}/again", Submitted
+    )
+    await pages_of(request).live.look()
+    if "hx-request" not in request.headers:
+        return back_to(request, f"/jobs/{answer.job}")
+    return Response(
+        status_code=204,
+        headers={"HX-Redirect": f"{request.scope[PREFIX]}/jobs/{answer.job}"},
     )
 
 
@@ -122,5 +159,6 @@ async def log_file(request: Request) -> Response:
     if not re.fullmatch(r"[0-9]{1,12}(_[0-9]{1,12})?", where.job):
         raise BadInput(f"{where.job[:40]!r} is not the number of a job")
     pieces = backend.text(f"/v1/jobs/{where.job}/logs", **where.query())
+    backend.refuse_text()
     headers = {"Content-Disposition": f'attachment; filename="job-{where.job}-{where.stream}.txt"'}
     return StreamingResponse(pieces, 200, headers, media_type="application/octet-stream")

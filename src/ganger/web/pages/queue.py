@@ -9,11 +9,10 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ganger.client.answers import Changed, Explanation, JobDetail, JobPage
+from ganger.client.answers import Changed, EffectAnswer, Explanation, JobDetail, JobPage
 from ganger.client.why import sentence
 from ganger.core.errors import BadInput
-from ganger.web import words
-from ganger.web.door import PREFIX, form_of
+from ganger.web.door import PREFIX, form_of, session_of
 from ganger.web.pages.frame import (
     back_to,
     choice,
@@ -27,6 +26,8 @@ from ganger.web.pages.frame import (
     part,
     toast,
 )
+from ganger.web.sessions import masked
+from ganger.web.shown import words
 
 JOBS_A_PAGE: Final = 200
 STATES: Final = {
@@ -97,6 +98,7 @@ async def _rows(request: Request, view: dict[str, str | int]) -> str:
         "queue_rows",
         jobs=jobs_page.jobs,
         now=time.time(),
+        expected=pages_of(request).expected,
         total=jobs_page.total,
         offset=offset,
         page=int(view["page"]),
@@ -143,6 +145,52 @@ async def orders(request: Request) -> Response:
     return toast(request, text, **undo)
 
 
+async def ahead(request: Request) -> Response:
+    """What an order would do to the other jobs, with a button that gives it."""
+    form = form_of(request)
+    verb, jobs = form.get("verb", [""])[0], form.get("job", [])
+    if not jobs:
+        raise BadInput("no job is chosen", mend="tick some")
+    if not all(_is_job(job) for job in jobs):
+        raise BadInput("one of them is not the number of a job")
+    if verb not in (*_DONE, "priority"):
+        raise BadInput(f"{verb[:40]!r} is not an order for jobs")
+    stated = form.get("priority", ["0"])[0]
+    priority = _level(stated) if verb == "priority" else 0
+    effect: EffectAnswer = await pages_of(request).backend.order(
+        "POST",
+        f"/v1/jobs/{','.join(jobs)}/whatif",
+        EffectAnswer,
+        {"verb": verb, "priority": priority},
+        slow=True,
+    )
+    session = session_of(request)
+    text = fill(
+        "ahead",
+        effect=effect,
+        verb=verb,
+        jobs=jobs,
+        priority=priority,
+        some=_some(jobs),
+        prefix=request.scope[PREFIX],
+        csrf=masked(session) if session else "",
+    )
+    answer = html(request, text)
+    answer.headers["HX-Retarget"] = "#ahead"
+    return answer
+
+
+def _level(text: str) -> int:
+    """A priority. Raises BadInput."""
+    try:
+        level = int(text)
+    except ValueError:
+        level = _PRIORITY_MAX + 1
+    if abs(level) > _PRIORITY_MAX:
+        raise BadInput("a priority is a whole number", mend="write like 5 or -3")
+    return level
+
+
 def _is_job(text: str) -> bool:
     head, _, task = text.partition("_")
     return all(
@@ -170,11 +218,8 @@ async def _set_priority(
     request: Request, jobs: list[str], stated: list[str]
 ) -> tuple[str, dict[str, Any]]:
     """Set the priorities that are stated, one for all or one for each."""
-    try:
-        wanted = [int(text) for text in stated]
-    except ValueError:
-        wanted = []
-    if len(wanted) not in (1, len(jobs)) or any(abs(level) > _PRIORITY_MAX for level in wanted):
+    wanted = [_level(text) for text in stated]
+    if len(wanted) not in (1, len(jobs)):
         raise BadInput("a priority is a whole number", mend="write like 5 or -3")
     backend = pages_of(request).backend
     details: list[JobDetail] = await backend.get(f"/v1/jobs/{','.join(jobs)}", list[JobDetail])

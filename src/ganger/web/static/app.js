@@ -68,6 +68,7 @@
     htmx.process(part);
     written(part);
     count();
+    possible(part.querySelector("[data-orders]"));
   }
 
   let due = 0;
@@ -136,6 +137,7 @@
     }
   });
   document.body.addEventListener("ganger:done", () => {
+    leave();
     due = 0;
     changed();
   });
@@ -148,6 +150,36 @@
   }, 2000);
 
   // ------------------------------------------------------------------ ticks and orders
+  // Of a job's orders those are there that make sense in its state.
+  function possible(said) {
+    if (!said) return;
+    const now = said.dataset.orders.split(" ");
+    for (const one of document.querySelectorAll("#orders [name=verb]")) {
+      const part = one.closest(".join") || one;
+      part.hidden = !now.includes(one.value);
+    }
+  }
+
+  // A look ahead: what an order does to the others, before it is given.
+  const looks = document.getElementById("look-ahead");
+  const panel = document.getElementById("ahead");
+  if (looks) {
+    try { looks.checked = localStorage.getItem("ganger-ahead") !== "no"; } catch { looks.checked = true; }
+    looks.addEventListener("change", () => {
+      try { localStorage.setItem("ganger-ahead", looks.checked ? "yes" : "no"); } catch { /* for this page */ }
+    });
+  }
+
+  function leave() {
+    if (panel) panel.replaceChildren();
+  }
+
+  document.body.addEventListener("htmx:configRequest", (event) => {
+    if (event.detail.elt.id !== "orders" || !looks?.checked) return;
+    event.detail.path = `${prefix}/queue/ahead`;
+    panel.textContent = "Looking ahead …";
+  });
+
   const orders = document.getElementById("orders");
   const chosen = document.getElementById("chosen");
   const before = chosen?.textContent;
@@ -167,7 +199,8 @@
   });
   document.addEventListener("click", (event) => {
     const asked = event.target.closest("[data-ask]");
-    if (asked && !confirm(asked.dataset.ask)) event.preventDefault();
+    if (asked && !looks?.checked && !confirm(asked.dataset.ask)) event.preventDefault();
+    if (event.target.closest(".ahead .leave")) leave();
     if (event.target.closest(".toast .close")) event.target.closest(".toast").remove();
   });
   document.body.addEventListener("htmx:beforeSwap", (event) => {
@@ -178,6 +211,7 @@
   });
   document.body.addEventListener("htmx:afterSwap", (event) => {
     written(event.detail.elt);
+    document.getElementById("h-ahead")?.focus();
     const toast = document.querySelector("#toast .toast:not(.failed)");
     if (event.detail.target.id === "toast" && toast) {
       for (const one of document.querySelectorAll("input[type=checkbox]:checked")) one.checked = false;
@@ -199,6 +233,7 @@
     document.dispatchEvent(new Event("ganger:theme"));
   });
 
+  document.querySelector(".top nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
   written(document);
   count();
 })();

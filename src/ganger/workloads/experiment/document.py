@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
+from ganger.core.tuning.goals import GOALS_MAX
 from ganger.core.tuning.space import Parameter, Value
 from ganger.workloads.documents import schema_of
 
@@ -44,13 +45,17 @@ class Resources(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 class Document(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A search. `trials`: the most that are started; `epochs`: the most that one trains, and the
     first report counts as one; `parallelism`: how many train at once; `deadline`: by when all have
-    ended; `target`: a value of the metric with which the search ends. `points`: configurations that
+    ended; `target`: a value of the metric with which the search ends. `metrics`: others that count
+    for the Pareto front, each with its direction; `constraints`: what trials must keep to be the
+    best, like `latency <= 50ms`. `points`: configurations that
     are tried first. `command`: what each trial runs on a cluster, where `{NAME}` stands for a value
     of its configuration."""
 
     format: str
     metric: _Name
     mode: Literal["min", "max"] = "min"
+    metrics: Annotated[dict[_Name, Literal["min", "max"]], Meta(max_length=GOALS_MAX)] = {}
+    constraints: Annotated[list[_Name], Meta(max_length=GOALS_MAX)] = []
     name: _Name = "search"
     space: dict[_Name, Parameter] = {}
     points: Annotated[list[dict[_Name, Value]], Meta(max_length=10_000)] = []

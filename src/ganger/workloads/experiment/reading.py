@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ganger.core.errors import BadInput
+from ganger.core.tuning.goals import Constraint, read_constraint
 from ganger.core.tuning.space import Point, Space
 from ganger.core.units import NEVER, parse_duration
 from ganger.workloads.documents import read_document, says_it_is
@@ -26,6 +27,7 @@ class Experiment:
     space: Space | None
     points: list[Point]
     deadline: int
+    constraints: tuple[Constraint, ...] = ()
 
 
 def is_experiment(path: Path) -> bool:
@@ -72,4 +74,23 @@ def checked(document: Document, where: str) -> Experiment:
             where=f"{where}: resources: most_gpus",
             mend="set it higher, or leave it out",
         )
-    return Experiment(where, document, space, points, deadline)
+    return Experiment(where, document, space, points, deadline, _constraints(document, where))
+
+
+def _constraints(document: Document, where: str) -> tuple[Constraint, ...]:
+    """What trials must keep. Raises BadInput."""
+    if document.metric in document.metrics:
+        raise BadInput(
+            f"{document.metric} is the one that trials are judged by",
+            where=f"{where}: metrics",
+            mend="list the others, and state its direction as mode",
+        )
+    found = [read_constraint(each, f"{where}: constraints") for each in document.constraints]
+    for each in found:
+        if each.metric == document.metric:
+            raise BadInput(
+                f"{each.metric} is the one that trials are judged by",
+                where=f"{where}: constraints",
+                mend="constrain another metric",
+            )
+    return tuple(found)

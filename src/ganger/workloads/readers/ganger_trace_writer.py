@@ -37,6 +37,11 @@ def write(trace: Trace, path: Path) -> None:
         write_bytes(path, _as_csv(columns))
 
 
+def lines_of(trace: Trace, where: str = "the trace") -> bytes:
+    """A trace as JSON Lines. Raises BadInput."""
+    return _as_lines(columns_of(trace, where))
+
+
 def _as_csv(columns: Mapping[str, Sequence[Cell]]) -> bytes:
     stream = io.StringIO(newline="")
     stream.write(f"# format: {FORMAT}\n")

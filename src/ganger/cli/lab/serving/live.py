@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from ganger.cli import completion
@@ -26,6 +28,12 @@ from ganger.core.units import NEVER, SECOND, parse_duration, parse_memory
     default=8000,
     show_default=True,
     help="The port; 0 is any that is free.",
+)
+@click.option(
+    "--grpc-port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    help="Speak gRPC as well, at this port. Needs the extra `grpc`.",
 )
 @click.option(
     "--lanes",
@@ -93,12 +101,42 @@ from ganger.core.units import NEVER, SECOND, parse_duration, parse_memory
     show_default=True,
     help="Connections that may be open.",
 )
+@click.option(
+    "--kept",
+    default="32MiB",
+    show_default=True,
+    metavar="SIZE",
+    help="Memory for answers that are kept for a minute, for clients that ask again under the same "
+    "id; 0 keeps none.",
+)
+@click.option(
+    "--keys",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Answer only bearers of a key of this FILE, which only you may read: tenants, their keys "
+    "and rates. SIGHUP has it read again.",
+)
+@click.option(
+    "--tls-cert",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Speak TLS, with this certificate (PEM, with what it is signed by).",
+)
+@click.option("--tls-key", type=click.Path(dir_okay=False), metavar="FILE", help="Its key (PEM).")
 @click.option("--access-log", is_flag=True, help="Write a line of JSON for each answer to stderr.")
+@click.option(
+    "--outlive",
+    is_flag=True,
+    help="Have a parent hold the port and another server ready: one that dies, however it does, is "
+    "followed at once.",
+)
+@click.option("--inherit", default="", hidden=True, help="Of a parent: two descriptors.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For recipes that draw.")
 def serve(
-    file: str, recipe: str, host: str, port: int, lanes: int, threads: int, device: str,
-    memory: str, slo: str | None, longest: str, limit: int, body: str, held: str, connections: int,
-    access_log: bool, seed: int,
+    file: str, recipe: str, host: str, port: int, grpc_port: int | None, lanes: int, threads: int,
+    device: str, memory: str, slo: str | None, longest: str, limit: int, body: str, held: str,
+    connections: int, kept: str, keys: str | None, tls_cert: str | None, tls_key: str | None,
+    access_log: bool, outlive: bool, inherit: str, seed: int,
 ) -> None:  # fmt: skip
     """Serve the models of a FILE over HTTP by the Open Inference Protocol v2, batched by a recipe
     (docs/serving-live.md). SIGTERM ends it after what is under way. Each model names its ONNX file:
@@ -110,11 +148,17 @@ def serve(
       ganger serve models.toml
       ganger serve models.toml --recipe clockwork --slo 50ms --lanes 2
       ganger serve models.toml --recipe "serve.triton(cache=lru)" --memory 512MiB
+      ganger serve models.toml --grpc-port 8001
+      ganger serve models.toml --outlive
+      ganger serve models.toml --host 0.0.0.0 --keys keys.toml --tls-cert c.pem --tls-key k.pem
     """
     from ganger.serving.runtime import runtime
 
+    if outlive:
+        raise SystemExit(_outlive(click.get_current_context(), host, port))
     runtime()
     from ganger.lab.serving.live import Machine, prepared, serve_models
+    from ganger.serving.outliving import Began, Inherited
     from ganger.serving.server import Settings
     from ganger.workloads.models.reading import read_models
 
@@ -123,25 +167,65 @@ def serve(
     settings = Settings(
         host=host,
         port=port,
+        grpc_port=grpc_port,
         limit=limit,
         slo=NEVER if slo is None else _micros(slo, "--slo"),
         longest=_micros(longest, "--longest"),
         body=_bytes(body, "--body"),
         memory=_bytes(held, "--held"),
+        kept=0 if kept == "0" else _bytes(kept, "--kept"),
         connections=connections,
         access_log=access_log,
+        keys=_path(keys),
+        certificate=_path(tls_cert),
+        certificate_key=_path(tls_key),
     )
-    for note in served.notes:
+    notes = [*served.notes, *settings.notes()]
+    parent = Inherited.of(inherit) if inherit else None
+    if parent is not None and not parent.wait():
+        return
+    for note in notes if parent is None else ():
         click.echo(f"note: {note}", err=True)
 
-    def began(where: str, number: int) -> None:
+    def began(where: str, number: int, grpc_number: int | None) -> None:
         place = f"[{where}]" if ":" in where else where
-        click.echo(
-            f"{len(served.models)} models at http://{place}:{number} under {recipe}; Ctrl-C ends it"
-        )
+        url = f"{'http' if tls_cert is None else 'https'}://{place}:{number}"
+        more = "" if grpc_number is None else f", gRPC at {place}:{grpc_number},"
+        line = f"{len(served.models)} models at {url}{more} under {recipe}; Ctrl-C ends it"
+        if parent is None:
+            click.echo(line)
+        else:
+            parent.report(Began(line, notes))
 
-    serve_models(served, machine, settings, began)
+    serve_models(served, machine, settings, began, parent)
     click.echo("ended", err=True)
+
+
+def _outlive(context: click.Context, host: str, port: int) -> int:
+    """Run the same command as children of this process, over a socket of its own: how it ended."""
+    from ganger.serving.listening import listen
+    from ganger.serving.outliving import Parent, command_of
+
+    words = ["serve"]
+    for parameter in context.command.params:
+        value, name = context.params.get(parameter.name or ""), parameter.opts[0]
+        if isinstance(parameter, click.Argument):
+            words.append(str(value))
+        elif value is True and name != "--outlive":
+            words.append(name)
+        elif value not in (None, True, False, ""):
+            words += [name, str(value)]
+
+    def tell(first: bool, line: str) -> None:
+        click.echo(line, err=not first)
+
+    with listen(host, port) as sock:
+        sock.set_inheritable(True)
+        return Parent(command_of(words), sock, tell).run()
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
 
 
 def _bytes(text: str, where: str) -> int:

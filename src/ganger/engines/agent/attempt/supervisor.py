@@ -109,7 +109,7 @@ class Supervisor:
         self._reports = Reports(folder.reports, self._launch.metric)
         first = any(part.node_rank == 0 for part in prepare.parts)
         wanted = self._launch.printed and bool(self._launch.metric) and first
-        self._printed = Printed(self._launch.metric) if wanted else None
+        self._printed = Printed(self._launch.metric, self._launch.metrics) if wanted else None
         """Finds reports in what the job prints; None if that is not wanted, or not any more."""
         self._hears = True
         """Whether what the job says is listened to: not while it reports faster than is taken."""

@@ -229,8 +229,7 @@ class _Step:
             wanted = sum(gpus * self._wants(job) * WHOLE for job, gpus in trainers.items())
             kept = self.place.kept(view, node)
             lacks = min(wanted, kept) - ledger.free_cpus[node]
-            borrowed = int(view.nodes.cpus[node]) - ledger.free_cpus[node]
-            borrowed -= int(view.nodes.cpus[node]) - kept
+            borrowed = kept - ledger.free_cpus[node]
             at = view.at
             for job in sorted(others, key=lambda job: (-at.began[job], -job)):
                 if lacks <= 0 or borrowed <= 0:

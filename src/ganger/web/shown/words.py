@@ -60,6 +60,20 @@ def reason(job: JobAnswer) -> str:
     return job.reason
 
 
+def prose(text: str) -> Markup:
+    """A docstring as paragraphs, what stands between backticks as code."""
+    paragraphs = []
+    for paragraph in text.split("\n\n"):
+        parts = paragraph.replace("\n", " ").split("`")
+        paragraphs.append(
+            Markup().join(
+                Markup("<code>{}</code>").format(part) if at % 2 else part
+                for at, part in enumerate(parts)
+            )
+        )
+    return Markup().join(Markup("<p>{}</p>").format(one) for one in paragraphs)
+
+
 def _more(count: int) -> str:
     return f" and {count} more" if count > 0 else ""
 

@@ -150,7 +150,7 @@ def _node(
     return (
         f'<li class="node{out}"><a href="{prefix}/nodes?find={quote(node.name, safe="")}"'
         f' title="{name}: {escape(state)}">{name}</a>'
-        f'<svg viewBox="0 0 {wide} {high}" width="{wide}" height="{high}" role="img"'
+        f'<svg viewBox="0 0 {wide} {high}" width="{wide}" height="{high}" role="group"'
         f' aria-label="{name}: {escape(state)}">{"".join(cells)}</svg></li>'
     )
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ganger.client.answers import JobDetail
-from ganger.web.words import lasting
+from ganger.web.shown.words import lasting
 
 WIDTH: Final = 1000.0
 _LEAST: Final = 2.0

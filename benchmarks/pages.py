@@ -1,0 +1,165 @@
+"""What the pages cost: CPU seconds of their process and compressed bytes for each page, and the
+cost of many browsers that look at a queue that changes.
+
+    PYTHONPATH=tests .venv/bin/python benchmarks/pages.py [--nodes 500] [--jobs 10000]
+
+The daemon stands over a fake engine, so that jobs are rows and no processes. CPU time is that of
+the pages' process alone, from /proc; the daemon's is told beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import http.client
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+from web.rig import FORM, Pages, Standin, served
+
+PAGES: Final = (
+    "/", "/cluster/map", "/queue", "/queue/rows", "/nodes", "/tenants", "/services",
+    "/experiments", "/jobs/1", "/whatif",
+)  # fmt: skip
+ROUNDS: Final = 10
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+def cpu(pid: int) -> float:
+    """CPU seconds of a process and its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def ask(pages: Pages, path: str, cookie: dict[str, str]) -> int:
+    """Bytes of a page, compressed."""
+    connection = http.client.HTTPConnection("127.0.0.1", pages.port, timeout=60)
+    sent = {"Host": pages.host, "Accept": "text/html", "Accept-Encoding": "gzip", **cookie}
+    connection.request("GET", path, headers=sent)
+    answer = connection.getresponse()
+    data = answer.read()
+    assert answer.status == 200, (path, answer.status)
+    if answer.headers.get("Content-Encoding") != "gzip":
+        data = gzip.compress(data, 5)
+    connection.close()
+    return len(data)
+
+
+def change(daemon: Standin, at: int) -> None:
+    """One more change of one waiting job."""
+    verb = "release" if at % 2 else "hold"
+    daemon.client.call("POST", f"/v1/jobs/{LAST}/{verb}")
+
+
+LAST = 0
+
+
+def each_page(daemon: Standin, pages: Pages, cookie: dict[str, str]) -> None:
+    """CPU and bytes of every page: as it is kept, and made anew after a change."""
+    for path in PAGES:
+        size = ask(pages, path, cookie)
+        figures = []
+        for changed in (False, True):
+            spent = 0.0
+            for at in range(ROUNDS):
+                if changed:
+                    change(daemon, at)
+                    time.sleep(0.6)  # the pages hear of it, and rest
+                before = cpu(pages.process.pid)
+                ask(pages, path, cookie)
+                spent += cpu(pages.process.pid) - before
+            figures.append(1000 * spent / ROUNDS)
+        print(f"| {path} | {figures[0]:.0f} ms | {figures[1]:.0f} ms | {size:,} |", flush=True)
+
+
+async def browser(pages: Pages, cookie: dict[str, str], end: float) -> tuple[int, int]:
+    """A browser with the queue open: bytes that it got, and parts that it fetched."""
+    lines = f"Host: {pages.host}\r\nCookie: {cookie['Cookie']}\r\nAccept-Encoding: gzip\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", pages.port)
+    writer.write(f"GET /events HTTP/1.1\r\n{lines}".encode())
+    got, parts, due = 0, 0, 0.0
+    while (left := end - time.monotonic()) > 0:
+        try:
+            line = await asyncio.wait_for(reader.readline(), left)
+        except TimeoutError:
+            break
+        got += len(line)
+        if line.startswith(b"event: tick") and time.monotonic() >= due:
+            due = time.monotonic() + 0.9
+            fetched, sent = await asyncio.open_connection("127.0.0.1", pages.port)
+            sent.write(f"GET /queue/rows HTTP/1.0\r\nHX-Request: true\r\n{lines}".encode())
+            got += len(await fetched.read())
+            sent.close()
+            parts += 1
+    writer.close()
+    return got, parts
+
+
+async def many(daemon: Standin, pages: Pages, cookie: dict[str, str], count: int) -> None:
+    """So many browsers, and 20 changes a second, for 20 seconds."""
+    seconds, rate = 20.0, 20
+    end = time.monotonic() + seconds
+    before, daemon_before = cpu(pages.process.pid), cpu(daemon.process.pid)
+
+    async def changes() -> None:
+        for at in range(round(seconds * rate)):
+            await asyncio.sleep(max(0.0, end - seconds + at / rate - time.monotonic()))
+            await asyncio.to_thread(change, daemon, at)
+
+    *looked, _ = await asyncio.gather(
+        *(browser(pages, cookie, end) for _ in range(count)), changes()
+    )
+    took = time.monotonic() - end + seconds
+    got = sum(each[0] for each in looked) / count / took
+    print(
+        f"{count} browsers with the queue open, {rate} changes a second, {took:.0f} s:"
+        f" {(cpu(pages.process.pid) - before) / took:.1%} of a core,"
+        f" {got / 1000:.1f} KB/s each, {sum(each[1] for each in looked) / count / took:.2f} parts"
+        f" a second each; the daemon {(cpu(daemon.process.pid) - daemon_before) / took:.1%}"
+    )
+
+
+def ahead(pages: Pages, cookie: dict[str, str]) -> None:
+    """How long an order's effect on the others takes."""
+    csrf = pages.csrf(cookie)
+    took = []
+    for verb in ("cancel", "hold", "priority"):
+        begin = time.monotonic()
+        form = {"csrf": csrf, "verb": verb, "job": str(LAST), "priority": "9"}
+        answer = pages.ask("POST", "/queue/ahead", {**cookie, "Content-Type": FORM}, form)
+        assert answer.status == 200, answer.text
+        took.append(f"{verb} {time.monotonic() - begin:.2f} s")
+    print("what an order does to the others:", ", ".join(took))
+
+
+def main() -> None:
+    """Measure all of it."""
+    global LAST
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=500)
+    parser.add_argument("--jobs", type=int, default=10_000)
+    parser.add_argument("--browsers", type=int, default=200)
+    given = parser.parse_args()
+    LAST = given.jobs
+    with tempfile.TemporaryDirectory() as folder:
+        daemon = Standin(Path(folder) / "home", given.nodes, 8, given.jobs)
+        try:
+            with served(daemon.home) as pages:
+                cookie = pages.cookie()
+                print(f"{given.nodes * 8:,} GPUs, {given.jobs:,} jobs")
+                print(
+                    "| page | CPU, kept | CPU, made anew | bytes, compressed |\n|---|---|---|---|"
+                )
+                each_page(daemon, pages, cookie)
+                ahead(pages, cookie)
+                asyncio.run(many(daemon, pages, cookie, given.browsers))
+        finally:
+            daemon.end()
+
+
+if __name__ == "__main__":
+    main()

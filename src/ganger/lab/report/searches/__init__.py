@@ -1,0 +1,1 @@
+"""The report of searches for hyper-parameters, simulated or live, as one HTML file."""

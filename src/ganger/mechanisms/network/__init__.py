@@ -1,0 +1,1 @@
+"""On what terms jobs share the links between nodes."""

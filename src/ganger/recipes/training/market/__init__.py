@@ -1,0 +1,1 @@
+"""Systems that let jobs in by what they pay and cost."""

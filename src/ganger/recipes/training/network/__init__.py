@@ -1,0 +1,1 @@
+"""Systems that decide about the links between nodes."""

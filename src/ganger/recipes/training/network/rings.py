@@ -1,0 +1,111 @@
+"""What belongs to GADGET alone (INFOCOM 2022): which ring gains most, and where it is embedded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ganger.core.books.ledger import Cell, Ledger
+from ganger.core.books.links import Links
+from ganger.core.plan import Placement
+from ganger.core.units import HOUR
+from ganger.core.view import View
+from ganger.mechanisms.placement.place import Place, counted, on_nodes
+from ganger.mechanisms.sizing.elastic import Market
+from ganger.mechanisms.sizing.marginal_gain import Ints, first_fit, grow
+
+
+def by_utility(view: View, market: Market) -> Ints:
+    """GPUs go one by one to the job whose utility grows most for it: its speed grows by the GPU,
+    times the slope of its utility at the work that it has done. The utility of work w is
+    log(1 + w / an hour), times the weight of the job."""
+    ids, curves = market.ids, market.curves
+    slope = view.jobs.weight[ids] / (HOUR + np.maximum(view.work(ids), 0.0))
+    first = curves.at(curves.least) * slope / (curves.least * curves.units)
+    order = np.argsort(-first, kind="stable")
+    gets = np.zeros(len(ids), np.bool_)
+    gets[order] = first_fit((curves.least * curves.units)[order], market.capacity)
+    sizes = np.where(gets, curves.least, 0)
+    gains = np.diff(curves.speed, axis=1) * slope[:, None] / curves.units[:, None]
+    return grow(curves, sizes, gains, market.capacity - curves.cost(sizes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedRing(Place):
+    """G-VNE: the fewest nodes that hold the ring, so that its edges stay inside nodes; of node sets
+    of that number one on whose links the bandwidth that it reserves is free, the fullest nodes
+    first. `reserve`: GB/s each way of each link that a ring crosses. Where the cluster states no
+    links, bandwidth is taken to be free everywhere."""
+
+    by_room: ClassVar[bool] = False
+    reserve: float = 0.1
+
+    def find(
+        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
+    ) -> Placement | None:
+        """The first node set, in order, whose links have room."""
+        shape = view.draft.shape(job)
+        need = gpus or shape.gpus
+        if not shape.is_plain or not need:
+            return super().find(view, ledger, job, cells, gpus)
+        network = view.nodes.spec.network
+        links = view.cached(Links, view.nodes, network) if network is not None else None
+        left = self._left(links, ledger) if links is not None else {}
+        for cell in cells or ledger.cells_for(shape):
+            free = {node: ledger.free_count[node] for node in cell.nodes if ledger.up[node]}
+            best = self._one_node(free, need) or self._several(
+                cell, ledger, free, need, links, left
+            )
+            if best is not None:
+                return on_nodes(ledger, best)
+        return None
+
+    def _one_node(self, free: dict[int, int], need: int) -> tuple[tuple[int, int], ...] | None:
+        fits = [(count, node) for node, count in free.items() if count >= need]
+        return ((min(fits)[1], need),) if fits else None
+
+    def _several(
+        self,
+        cell: Cell,
+        ledger: Ledger,
+        free: dict[int, int],
+        need: int,
+        links: Links | None,
+        left: dict[int, float],
+    ) -> tuple[tuple[int, int], ...] | None:
+        """Within a rack first, then anywhere: the widest nodes whose own links have room."""
+        groups = dict[int, list[int]]()
+        for node in free:
+            groups.setdefault(ledger.rack[node], []).append(node)
+        everywhere = [list(free)] if len(groups) > 1 else []
+        for nodes in [*groups.values(), *everywhere]:
+            counts, missing = list[tuple[int, int]](), need
+            for node in sorted(nodes, key=lambda each: (-free[each], each)):
+                own = links is None or self._room(links, left, (2 * node, 2 * node + 1))
+                if missing and free[node] and own:
+                    counts.append((node, min(free[node], missing)))
+                    missing -= counts[-1][1]
+            if missing:
+                continue
+            found = tuple(sorted(counts))
+            if links is None:
+                return found
+            if self._room(links, left, [link for link, _ in links.ring(dict(found))]):
+                return found
+        return None
+
+    def _room(
+        self, links: Links, left: dict[int, float], path: list[int] | tuple[int, ...]
+    ) -> bool:
+        return all(left.get(link, links.capacity[link]) >= self.reserve for link in path)
+
+    def _left(self, links: Links, ledger: Ledger) -> dict[int, float]:
+        """By link that rings cross: what they leave of it."""
+        left = dict[int, float]()
+        for _, placement in ledger.holds.values():
+            counts = dict(counted(placement))
+            for link, _ in links.ring(counts) if len(counts) > 1 else ():
+                left[link] = left.get(link, links.capacity[link]) - self.reserve
+        return left

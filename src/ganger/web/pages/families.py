@@ -1,0 +1,212 @@
+"""Searches with their trials, and services with their replicas and windows."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Final
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ganger.client.answers import (
+    ChildAnswer,
+    JobDetail,
+    JobPage,
+    ReportAnswer,
+    ServiceAnswer,
+)
+from ganger.web.door import PREFIX
+from ganger.web.pages.frame import fill, html, kept, key_of, number, page, pages_of, part
+from ganger.web.shown.charts import Line, lines
+from ganger.web.shown.words import lasting
+
+SEARCHES_A_PAGE: Final = 50
+CHILDREN_MAX: Final = 200
+CURVES: Final = 8
+_POINTS_MAX: Final = 1000
+
+
+async def experiments(request: Request) -> Response:
+    """The searches: the page around them."""
+    key, at = _searches_key(request)
+    rows = await kept(request, key, lambda: _searches(request, at))
+    return page(request, "experiments", "Experiments", at=at, rows=rows)
+
+
+async def experiment_rows(request: Request) -> Response:
+    """One page of searches."""
+    key, at = _searches_key(request)
+    return await part(request, key, lambda: _searches(request, at))
+
+
+def _searches_key(request: Request) -> tuple[str, int]:
+    at = number(request, "page", 100_000)
+    return key_of("experiments", page=at, at=request.scope[PREFIX]), at
+
+
+async def _searches(request: Request, at: int) -> str:
+    found: JobPage = await pages_of(request).backend.get(
+        "/v1/jobs",
+        JobPage,
+        kind="tune",
+        alone=1,
+        state="all",
+        sort="-submitted",
+        offset=at * SEARCHES_A_PAGE,
+        limit=SEARCHES_A_PAGE,
+    )
+    last = max(-(-found.total // SEARCHES_A_PAGE) - 1, 0)
+    return fill(
+        "experiment_rows",
+        jobs=found.jobs,
+        total=found.total,
+        at=at,
+        last=last,
+        now=time.time(),
+        prefix=request.scope[PREFIX],
+    )
+
+
+async def services(request: Request) -> Response:
+    """The services: the page around them."""
+    rows = await kept(request, _services_key(request), lambda: _services(request))
+    return page(request, "services", "Services", rows=rows)
+
+
+async def service_rows(request: Request) -> Response:
+    """The services as they are now."""
+    return await part(request, _services_key(request), lambda: _services(request))
+
+
+def _services_key(request: Request) -> str:
+    return key_of("services", at=request.scope[PREFIX])
+
+
+async def _services(request: Request) -> str:
+    found: list[ServiceAnswer] = await pages_of(request).backend.get(
+        "/v1/services", list[ServiceAnswer]
+    )
+    return fill(
+        "service_rows",
+        services=found,
+        figures={one.job: latest(one) for one in found},
+        load={one.job: load(one) for one in found},
+        prefix=request.scope[PREFIX],
+    )
+
+
+def latest(service: ServiceAnswer) -> dict[str, float]:
+    """Figures of the last window: requests a second, the part of them that was late or dropped, the
+    99th percentile of latency in seconds; those that are known."""
+    if not service.windows:
+        return {}
+    window = service.windows[-1]
+    figures, seconds = window.figures, window.until - window.since
+    found = {str(name): figures[name] for name in ("p99", "queue", "busy") if name in figures}
+    arrivals = figures.get("arrivals")
+    if arrivals is not None and seconds > 0:
+        found["rate"] = arrivals / seconds
+    if arrivals:
+        found["missed"] = (figures.get("late", 0.0) + figures.get("dropped", 0.0)) / arrivals
+    return found
+
+
+def load(service: ServiceAnswer) -> str:
+    """Requests a second over its windows, drawn."""
+    points = [
+        (one.until, one.figures["arrivals"] / (one.until - one.since))
+        for one in service.windows
+        if "arrivals" in one.figures and one.until > one.since
+    ]
+    if len(points) < 2:
+        return ""
+    end = points[-1][0]
+    return lines(
+        [Line(service.name, points)],
+        f"Requests a second of {service.name}, up to now",
+        lambda at: "now" if at == end else f"{lasting(end - at)} ago",
+        from_zero=True,
+    )
+
+
+async def children(request: Request) -> Response:
+    """The trials of a search, the best first, or the replicas of a service."""
+    name = request.path_params["job"]
+
+    async def make() -> str:
+        backend = pages_of(request).backend
+        details: list[JobDetail] = await backend.get(
+            f"/v1/jobs/{quote(name, safe='')}", list[JobDetail]
+        )
+        job = details[0]
+        family = job.family
+        if family is None:
+            return ""
+        ordered = ranked(family.children, more_is_better=family.more_is_better)
+        curves = ""
+        if job.kind == "tune":
+            told = [one for one in ordered if one.value is not None][:CURVES]
+            curves = await _curves(request, told, family.metric)
+        return fill(
+            "children",
+            job=job,
+            family=family,
+            children=ordered[:CHILDREN_MAX],
+            left_out=len(ordered[CHILDREN_MAX:]),
+            params=sorted({key for one in ordered for key in one.params}),
+            curves=curves,
+            prefix=request.scope[PREFIX],
+        )
+
+    return await part(request, key_of("children", name=name, at=request.scope[PREFIX]), make)
+
+
+def ranked(every: list[ChildAnswer], *, more_is_better: bool) -> list[ChildAnswer]:
+    """The best value first; then those that reported none, the latest first."""
+    sign = -1.0 if more_is_better else 1.0
+
+    def key(child: ChildAnswer) -> tuple[bool, float, int]:
+        known = child.value is not None and math.isfinite(child.value)
+        return (
+            not known,
+            sign * child.value if known and child.value is not None else 0.0,
+            -child.job,
+        )
+
+    return sorted(every, key=key)
+
+
+async def _curves(request: Request, trials: list[ChildAnswer], metric: str) -> str:
+    """What the best trials reported, drawn."""
+    every = []
+    for trial in trials:
+        reports: list[ReportAnswer] = await pages_of(request).backend.get(
+            f"/v1/jobs/{trial.job}/reports", list[ReportAnswer], limit=_POINTS_MAX
+        )
+        points = [(one.step, one.value) for one in reports if one.value is not None]
+        if points:
+            every.append(Line(f"job {trial.job}", points))
+    return lines(every, f"{metric or 'What the best trials reported'} by step")
+
+
+async def windows(request: Request) -> Response:
+    """The windows of one service, as a table and drawn."""
+    name = request.path_params["job"]
+    found: list[ServiceAnswer] = await pages_of(request).backend.get(
+        "/v1/services", list[ServiceAnswer]
+    )
+    mine = next((one for one in found if name in (one.label, str(one.job))), None)
+    picture = load(mine) if mine else ""
+    return html(
+        request,
+        fill("windows", service=mine, picture=picture, names=_names(mine)),
+    )
+
+
+def _names(service: ServiceAnswer | None) -> list[str]:
+    """Which figures its windows have, the usual ones first."""
+    usual = ("arrivals", "answered", "late", "dropped", "queue", "busy", "batch", "p50", "p99")
+    there = {name for one in service.windows for name in one.figures} if service else set()
+    return [name for name in usual if name in there]

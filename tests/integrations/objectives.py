@@ -1,0 +1,43 @@
+"""Objectives of studies, as users write them. Jobs import them by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import optuna
+
+
+def parabola(trial: Any) -> float:
+    """Best at x = 1 and kind a. Reports nine times."""
+    x = trial.suggest_float("x", -3, 3)
+    floor = (x - 1) ** 2 + (trial.suggest_categorical("kind", ["a", "b"]) == "b")
+    for step in range(1, 10):
+        trial.report(floor + 1 / step, step)
+        if trial.should_prune():
+            raise optuna.TrialPruned
+    trial.set_user_attr("layers", trial.suggest_int("layers", 1, 4))
+    return float(floor)
+
+
+def fails_at_two(trial: Any) -> float:
+    """Its third trial raises; where it is tried again, that goes well."""
+    if trial.number == 2 and not (mark := Path(os.environ["MARK"])).exists():
+        mark.touch()
+        raise ZeroDivisionError("as it does")
+    return float(trial.number)
+
+
+def killed_at_one(trial: Any) -> float:
+    """The process of its second trial is killed."""
+    if trial.number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return float(trial.suggest_int("n", 5, 5) + trial.number)
+
+
+def two_values(trial: Any) -> tuple[float, float]:
+    """Two objectives that contradict each other."""
+    x = trial.suggest_float("x", 0, 1)
+    return x, 1 - x
