@@ -103,7 +103,8 @@ class Budgets:
     @property
     def orders(self) -> tuple[type, ...]:
         """The actions beside starts and stops that the inner policy uses."""
-        return getattr(self.inner, "orders", ())
+        kinds: tuple[type, ...] = getattr(self.inner, "orders", ())
+        return kinds
 
     def decide(self, view: View, memory: BudgetMemory | None) -> tuple[Plan, BudgetMemory]:
         """The inner plan for the tenants with money left, again when the next budget is spent."""

@@ -167,8 +167,11 @@ def _fewest(view: View, rooms: dict[int, int], shape: Shape) -> Placement | None
     enough = [node for node, room in rooms.items() if room >= size]
     if enough or shape.locality <= Locality.NODE:
         return (Slot(enough[0], 0, size),) if enough else None
-    racks = view.nodes.rack if shape.locality == Locality.RACK else [0] * view.nodes.n
-    for rack in sorted({int(racks[node]) for node in rooms}):
+    nodes = view.nodes
+    racks: list[int] = [0] * nodes.n
+    if shape.locality == Locality.RACK:
+        racks = nodes.rack[: nodes.n].tolist()
+    for rack in sorted({racks[node] for node in rooms}):
         slots, rest = list[Slot](), size
         here = [(room, node) for node, room in rooms.items() if racks[node] == rack and room]
         for room, node in sorted(here, key=lambda each: (-each[0], each[1])):

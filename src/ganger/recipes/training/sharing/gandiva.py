@@ -57,9 +57,9 @@ class PairsThatPay:
         known, before = view.cached(_Watched), memory or Tried()
         phase, rate = view.at.phase, view.at.rate
         alone, pairs = before.alone, before.pairs
-        changed = alone if known.anew else view.changed
+        changed: Iterable[int] = alone if known.anew else view.changed
         over = {job for job in changed if job in alone and phase[job] >= Phase.FINISHED}
-        now = {}
+        now: dict[int, float] = {}
         for group in known.to_measure(view.now):
             if any(phase[job] != _RUNNING for job in group):
                 continue
@@ -103,7 +103,7 @@ class PairsThatPay:
     def apart(self, view: View, memory: Tried) -> list[int]:
         """Of each pair that does too little, the one that came last."""
         known = view.cached(_Watched)
-        pairs = known.pairs if known.learnt or known.anew else known.stirred
+        pairs: Iterable[Group] = known.pairs if known.learnt or known.anew else known.stirred
         return sorted(
             {
                 max(group, key=lambda job: (view.at.began[job], job))
