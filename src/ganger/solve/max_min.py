@@ -45,8 +45,8 @@ class Crossings:
 
     def load(self, rates: Floats) -> Floats:
         """What passes each link."""
-        passes: Floats = np.bincount(self.link, self.part * rates[self.flow], self.links)
-        return passes
+        used = np.bincount(self.link, self.part * rates[self.flow], self.links)
+        return used.astype(np.float64)
 
 
 def max_min(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ganger.core.books.ledger import Cell, Ledger
 from ganger.core.books.links import Links
@@ -13,11 +14,11 @@ from ganger.core.plan import Placement
 from ganger.core.units import HOUR
 from ganger.core.view import View
 from ganger.mechanisms.placement.place import Place, counted, on_nodes
-from ganger.mechanisms.sizing.elastic import Ints, Market
+from ganger.mechanisms.sizing.elastic import Market
 from ganger.mechanisms.sizing.marginal_gain import first_fit, grow
 
 
-def by_utility(view: View, market: Market) -> Ints:
+def by_utility(view: View, market: Market) -> NDArray[np.int64]:
     """GPUs go one by one to the job whose utility grows most for it: its speed grows by the GPU,
     times the slope of its utility at the work that it has done. The utility of work w is
     log(1 + w / an hour), times the weight of the job."""
