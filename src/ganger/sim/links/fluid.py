@@ -5,8 +5,8 @@ seconds of a step, and these depend on the rate at which it moves, which depends
 then: the answer is a fixed point. Among few jobs it is that of a chain with a state for each set of
 jobs that move at once, between which it goes at the max-min rates of the set; whatever the
 distribution of the times, its means are these for one shared link (Baskett et al., JACM 1975), and
-nearly these for trees (measured: docs/links.md). Among more jobs each has a chain with those that
-it meets most, and the rest are there for the part of the time for which they move.
+nearly these for trees (benchmarks/links.py measures it). Among more jobs each has a chain with
+those that it meets most, and the rest are there for the part of the time for which they move.
 """
 
 from __future__ import annotations
@@ -129,10 +129,17 @@ class _Company:
         leaves = found[:, :n] / self._size[group]
         flow = np.zeros((1 << n, 1 << n))
         states = np.arange(1 << n)
+<<<<<<< HEAD
         for which in range(n):
             off, bit = states[on[:, which] == 0], 1 << which
             flow[off + bit, off] = 1.0 / self.compute[group[which]]
             flow[off, off + bit] = leaves[off + bit, which]
+=======
+        for one in range(n):
+            off, bit = states[on[:, one] == 0], 1 << one
+            flow[off + bit, off] = 1.0 / self.compute[group[one]]
+            flow[off, off + bit] = leaves[off + bit, one]
+>>>>>>> nets
         flow[states, states] = -flow.sum(axis=0)
         flow[0] = 1.0
         shares = np.linalg.solve(flow, np.eye(1, 1 << n)[0])

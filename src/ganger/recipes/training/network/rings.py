@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ganger.core.books.ledger import Cell, Ledger
 from ganger.core.books.links import Links
@@ -14,10 +15,14 @@ from ganger.core.units import HOUR
 from ganger.core.view import View
 from ganger.mechanisms.placement.place import Place, counted, on_nodes
 from ganger.mechanisms.sizing.elastic import Market
+<<<<<<< HEAD
 from ganger.mechanisms.sizing.marginal_gain import Ints, first_fit, grow
+=======
+from ganger.mechanisms.sizing.marginal_gain import first_fit, grow
+>>>>>>> nets
 
 
-def by_utility(view: View, market: Market) -> Ints:
+def by_utility(view: View, market: Market) -> NDArray[np.int64]:
     """GPUs go one by one to the job whose utility grows most for it: its speed grows by the GPU,
     times the slope of its utility at the work that it has done. The utility of work w is
     log(1 + w / an hour), times the weight of the job."""
