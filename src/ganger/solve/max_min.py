@@ -45,14 +45,8 @@ class Crossings:
 
     def load(self, rates: Floats) -> Floats:
         """What passes each link."""
-<<<<<<< HEAD
-        return np.asarray(
-            np.bincount(self.link, self.part * rates[self.flow], self.links), np.float64
-        )
-=======
         used = np.bincount(self.link, self.part * rates[self.flow], self.links)
         return used.astype(np.float64)
->>>>>>> nets
 
 
 def max_min(

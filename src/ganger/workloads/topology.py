@@ -56,27 +56,15 @@ def laid_out(
         for group in nodes
         for rack, alike in groupby([next(racks) for _ in range(group.count)])
     ]
-<<<<<<< HEAD
-    found = dict[str, Switch]()
-=======
     known_switches = dict[str, Switch]()
->>>>>>> nets
     for core, pod, rack in dict.fromkeys(hosts):
         names = (f"{pod}/{rack}", pod, core)
         above = (pod, core, "")
         for name, higher, wide in zip(names, above, (layout.rack, layout.pod, 0.0), strict=True):
-<<<<<<< HEAD
-            known = found.setdefault(name, Switch(name, higher, wide))
-=======
             known = known_switches.setdefault(name, Switch(name, higher, wide))
->>>>>>> nets
             if known.above != higher:
                 what = f"{name} is below {known.above} and {higher}"
                 raise BadInput(what, where=file.where, mend="each switch has one above it")
     return tuple(placed), Network(
-<<<<<<< HEAD
-        layout.node, layout.rack, tuple(found.values()), layout.contention
-=======
         layout.node, layout.rack, tuple(known_switches.values()), layout.contention
->>>>>>> nets
     )

@@ -129,17 +129,10 @@ class _Company:
         leaves = found[:, :n] / self._size[group]
         flow = np.zeros((1 << n, 1 << n))
         states = np.arange(1 << n)
-<<<<<<< HEAD
-        for which in range(n):
-            off, bit = states[on[:, which] == 0], 1 << which
-            flow[off + bit, off] = 1.0 / self.compute[group[which]]
-            flow[off, off + bit] = leaves[off + bit, which]
-=======
         for one in range(n):
             off, bit = states[on[:, one] == 0], 1 << one
             flow[off + bit, off] = 1.0 / self.compute[group[one]]
             flow[off, off + bit] = leaves[off + bit, one]
->>>>>>> nets
         flow[states, states] = -flow.sum(axis=0)
         flow[0] = 1.0
         shares = np.linalg.solve(flow, np.eye(1, 1 << n)[0])

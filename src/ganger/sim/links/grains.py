@@ -96,11 +96,7 @@ class MeanGrain:
         return sorted(changed)
 
     def _contested(self, link: int) -> bool:
-<<<<<<< HEAD
-        return bool(sum(self._on[link].values()) > self._capacity[link] * FULL)
-=======
         return sum(self._on[link].values()) > float(self._capacity[link]) * FULL
->>>>>>> nets
 
     def _company(self, job: int) -> set[int]:
         """The jobs that it may slow or that may slow it, by way of others, too."""

@@ -15,11 +15,7 @@ from ganger.core.units import HOUR
 from ganger.core.view import View
 from ganger.mechanisms.placement.place import Place, counted, on_nodes
 from ganger.mechanisms.sizing.elastic import Market
-<<<<<<< HEAD
-from ganger.mechanisms.sizing.marginal_gain import Ints, first_fit, grow
-=======
 from ganger.mechanisms.sizing.marginal_gain import first_fit, grow
->>>>>>> nets
 
 
 def by_utility(view: View, market: Market) -> NDArray[np.int64]:
