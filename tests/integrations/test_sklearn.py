@@ -50,7 +50,7 @@ def expected(estimator: Any) -> dict[str, str]:
 
 
 @pytest.mark.filterwarnings("default")  # some checks make fits fail
-@parametrize_with_checks(
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
     [
         GangerSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, n_iter=2, cv=2),
         GangerSearchCV(

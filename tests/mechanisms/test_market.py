@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,7 +78,7 @@ def test_plans_are_the_cheapest_of_all() -> None:
 
 
 SLOTS = 3
-Case = list[tuple[int, int, list[Choice], np.ndarray]]  # type: ignore[type-arg]
+Case = list[tuple[int, int, list[Choice], np.ndarray]]
 """By job its slot of arrival, its work, its choices and its utility by completion slot."""
 
 
@@ -147,7 +148,7 @@ def test_the_bound_is_never_broken_on_200_cases() -> None:
     assert np.mean(ratios) < 1.6
 
 
-def flexible(name: str, at: float, lasts: float, most: int, **more: object) -> Work:
+def flexible(name: str, at: float, lasts: float, most: int, **more: Any) -> Work:
     return job(name, at, lasts, shape=Shape((Role(size=1, least=1, most=most),)), **more)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ganger.client import connection
 from ganger.client.answers import JobDetail, Status, Submitted
 from ganger.client.connection import NoDaemon, Refusal
 from ganger.client.environment import environment
@@ -51,7 +52,8 @@ def cluster(slots: int) -> Iterator[Client]:
             stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     try:
-        with _answering(root, process) as client:
+        client = _answering(root, process)
+        with client:
             yield client
     finally:
         assert process.stdin is not None
@@ -79,7 +81,7 @@ def _answering(root: Path, process: subprocess.Popen[bytes]) -> Client:
     raise GangerError(f"the daemon does not start: {said[-1] if said else process.poll()}")
 
 
-def most_at_once(client: Client, wanted: int, gpus: int) -> int:
+def most_at_once(client: connection.Client, wanted: int, gpus: int) -> int:
     """How many trials of `gpus` GPUs may run at once, at most `wanted` (-1: as many as fit). Raises
     BadInput where none fits."""
     have = client.call("GET", "/v1/status", Status).gpus
@@ -94,7 +96,7 @@ def most_at_once(client: Client, wanted: int, gpus: int) -> int:
     return fit if wanted < 0 else max(min(wanted, fit), 1)
 
 
-def elsewhere(client: Client) -> bool:
+def elsewhere(client: connection.Client) -> bool:
     """Whether trials may run on other machines than this one."""
     status = client.call("GET", "/v1/status", Status)
     return bool(status.nodes > 1 or status.engine != "local")
@@ -111,20 +113,20 @@ def request_of(fields: dict[str, Any], recipe: str, where: str) -> dict[str, Any
     return found | {"cwd": str(Path.cwd()), "env": environment(None)}
 
 
-def submit(client: Client, fields: dict[str, Any]) -> int:
+def submit(client: connection.Client, fields: dict[str, Any]) -> int:
     """Submit a search; its number. Raises BadInput."""
     request = convert(fields, "tune")
     answer: Submitted = client.call("POST", "/v1/jobs", Submitted, body=request)
     return answer.job
 
 
-def looked_at(client: Client, job: int) -> JobDetail:
+def looked_at(client: connection.Client, job: int) -> JobDetail:
     """All about a job. Raises Refusal or NoDaemon."""
     found: JobDetail = client.call("GET", f"/v1/jobs/{job}", list[JobDetail])[0]
     return found
 
 
-def stop(client: Client, job: int) -> None:
+def stop(client: connection.Client, job: int) -> None:
     """End a search and its trials, if it is not over."""
     with suppress(Refusal):
         client.call("POST", f"/v1/jobs/{job}/cancel")

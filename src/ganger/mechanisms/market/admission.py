@@ -107,7 +107,7 @@ class MarketPolicy:
             if not choices:
                 continue
             ends = (due + np.arange(1, self.horizon + 1)) * self.slot
-            worth = self.utility(view, job, (ends - view.jobs.submitted[job]).astype(np.float64))
+            worth = self.utility(view, job, np.asarray(ends - view.jobs.submitted[job], np.float64))
             self._see(books, choices, work, worth)
             if not books.low:
                 continue
