@@ -410,9 +410,9 @@ class Speeds:
         if awaited:
             heappush(heap, (began, _START, job, token))
         elif not self._corrected(job, attempt, rate):
-            told = rate if self.links is None else self.links.tell(job, rate)
-            if told is not None:
-                events.append(Progressed(job, attempt, attempts.done(job), told))
+            speed = rate if self.links is None else self.links.tell(job, rate)
+            if speed is not None:
+                events.append(Progressed(job, attempt, attempts.done(job), speed))
         if attempts.total[job] < NEVER:
             takes = math.ceil((attempts.total[job] - attempts.did[job]) / rate)
             heappush(heap, (began + takes + attempts.leaving, FINISH, job, token))

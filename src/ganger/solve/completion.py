@@ -22,11 +22,11 @@ class Plans(NamedTuple):
 
     def until(self, slot: int) -> list[int]:
         """What is done in each slot of the cheapest plan that is done at the end of `slot`."""
-        left, done = self.choice.shape[1] - 1, list[int]()
+        units, done = self.choice.shape[1] - 1, list[int]()
         for at in range(slot, -1, -1):
-            chosen = int(self.choice[at, left])
+            chosen = int(self.choice[at, units])
             done.append(chosen)
-            left = max(left - int(self.gains[chosen]), 0) if chosen >= 0 else left
+            units = max(units - int(self.gains[chosen]), 0) if chosen >= 0 else units
         return done[::-1]
 
 

@@ -163,9 +163,9 @@ class FlowRates:
         capped.sort()
         heap = [(room[link] / demand[link], link) for link in wanted]
         heapify(heap)
-        left, next_cap, floor = set(again), 0, 0.0
-        while left and (heap or next_cap < len(capped)):
-            while next_cap < len(capped) and capped[next_cap][1] not in left:
+        rising, next_cap, floor = set(again), 0, 0.0
+        while rising and (heap or next_cap < len(capped)):
+            while next_cap < len(capped) and capped[next_cap][1] not in rising:
                 next_cap += 1
             if next_cap < len(capped) and (not heap or capped[next_cap][0] <= heap[0][0]):
                 level, number = capped[next_cap]
@@ -174,7 +174,7 @@ class FlowRates:
                 break
             else:
                 level, link = heap[0]
-                stops = [number for number in self._on[link] if number in left]
+                stops = [number for number in self._on[link] if number in rising]
                 if not stops:
                     heappop(heap)
                     continue
@@ -184,7 +184,7 @@ class FlowRates:
                     continue
                 heappop(heap)
             floor = level = max(level, floor)
-            left.difference_update(stops)
+            rising.difference_update(stops)
             for number in stops:
                 path, weight, cap, _ = flows[number]
                 rates[number] = rate = level * weight if link != CAP else cap
@@ -193,7 +193,7 @@ class FlowRates:
                     if seen[other]:
                         room[other] -= part * rate
                         demand[other] -= part * weight
-        for number in left:  # nothing that is seen stops these
+        for number in rising:  # nothing that is seen stops these
             rates[number], stopper[number], level_of[number] = math.inf, CAP, math.inf
 
     def _follow(self, again: dict[int, None], touched: dict[int, None]) -> dict[int, None]:
@@ -201,17 +201,17 @@ class FlowRates:
         rates, stopper, level_of = self.rates, self.stopper, self._level
         follow: dict[int, None] = {}
         for link in touched:
-            used, most, held, on = 0.0, 0.0, math.inf, self._on[link]
+            used, peak_level, held, on = 0.0, 0.0, math.inf, self._on[link]
             for number, part in on.items():
                 used += part * rates[number]
                 level = level_of[number]
-                if level > most:
-                    most = level
+                if level > peak_level:
+                    peak_level = level
                 if stopper[number] == link and number in again:
                     held = level
             self._used[link] = used
             full = used >= self.capacity[link] * (1.0 - NEAR)
-            bound, least = held * (1.0 + NEAR), most * (1.0 - NEAR)
+            bound, least = held * (1.0 + NEAR), peak_level * (1.0 - NEAR)
             for number in on:
                 level = level_of[number]
                 unfair = (not full or level < least) and stopper[number] == link
@@ -268,8 +268,8 @@ class FlowRates:
             rates.update(zip(again, before, strict=True))
         self._used = used
         self._hot = [
-            warm and load >= KEPT * most
-            for warm, load, most in zip(hot, used, capacity, strict=True)
+            warm and load >= KEPT * limit
+            for warm, load, limit in zip(hot, used, capacity, strict=True)
         ]
 
     def _by_priority(self) -> None:

@@ -85,7 +85,7 @@ def max_min(
         used = part[stopped] * rates[own[flow[stopped]]]
         room -= np.bincount(link[stopped], used, len(room))
         np.maximum(room, 0.0, out=room)
-        left, stays = ~stops, ~stopped
-        flow, link, part = (np.cumsum(left) - 1)[flow[stays]], link[stays], part[stays]
-        own, ceiling, wanted = own[left], ceiling[left], wanted[stays]
+        rising, stays = ~stops, ~stopped
+        flow, link, part = (np.cumsum(rising) - 1)[flow[stays]], link[stays], part[stays]
+        own, ceiling, wanted = own[rising], ceiling[rising], wanted[stays]
     return rates, stopper

@@ -1,4 +1,4 @@
-"""The links of a cluster file: capacities by layer, and who is below which switch.
+"""The links of a cluster file: capacities by layer, and what is below which switch.
 
 `network` holds `node` and `rack` (GB/s each way of their links to what is above them), `contention`
 and `switches` (`name, above, bandwidth`), as of `core.spec.Network`. Or it names a `topology`: the

@@ -55,17 +55,17 @@ class Capacity(RoleSearch):
                 need = sizes[0]
             for cell in known.cells if cells is None else cells:
                 if need <= cell.free:
-                    found = self._find_plain(cell, need, fit, within, draw)
-                    if found is not None:
-                        return found
+                    placement = self._find_plain(cell, need, fit, within, draw)
+                    if placement is not None:
+                        return placement
             return None
         if sizes and need:
             need = sum(n * role.needs.gpus for n, role in zip(sizes, shape.roles, strict=True))
         for cell in known.cells if cells is None else cells:
             if need <= cell.free + (cell.dozing if known.beside else 0):
-                found = self._find_roles(cell, known, sizes or known.sizes, fit, within, draw)
-                if found is not None:
-                    return found
+                placement = self._find_roles(cell, known, sizes or known.sizes, fit, within, draw)
+                if placement is not None:
+                    return placement
         return None
 
     def _find_plain(

@@ -20,7 +20,7 @@ Path = tuple[tuple[int, float], ...]
 
 
 class Transfer(NamedTuple):
-    """What one step of a job moves between nodes. Each of `phases` moves `size` GB at up to `most`
+    """What one step of a job moves between nodes. Each of `phases` moves `size` GB at up to `cap`
     GB/s over its links; `path` is their mean, for `size` times as many GB as there are phases.
     `stated`: seconds of a step as the profile has it. `compute`: those of them in which no link
     between nodes is used."""
@@ -28,7 +28,7 @@ class Transfer(NamedTuple):
     stated: float
     compute: float
     size: float
-    most: float
+    cap: float
     phases: tuple[Path, ...]
     path: Path
 
@@ -101,13 +101,13 @@ class Links:
         return tuple(push), tuple(pull)
 
     def _all_below(self, counts: Mapping[int, int]) -> dict[int, int]:
-        found = dict[int, int]()
+        totals = dict[int, int]()
         for node, count in sorted(counts.items()):
             at = node
             while at >= 0:
-                found[at] = found.get(at, 0) + count
+                totals[at] = totals.get(at, 0) + count
                 at = self.above[at]
-        return found
+        return totals
 
     def transfer(
         self, steps: Steps, placement: Placement, tier: Locality, speed: float
@@ -129,7 +129,7 @@ class Links:
                 shards[node] = shards.get(node, 0) + 1
         if len(workers.keys() | shards.keys()) < 2 or not steps.gradients:
             return None
-        gpus, most = sum(workers.values()), steps.bandwidth[tier]
+        gpus, cap = sum(workers.values()), steps.bandwidth[tier]
         sent = sent_between_nodes(steps, gpus)
         if not sent:
             return None
@@ -143,5 +143,5 @@ class Links:
             for link, part in path:
                 mean[link] = mean.get(link, 0.0) + part / len(phases)
         narrow = min(self.capacity[link] / part for path in phases for link, part in path)
-        compute, size = max(stated - sent / most, 0.0), sent / len(phases)
-        return Transfer(stated, compute, size, min(most, narrow), phases, tuple(mean.items()))
+        compute, size = max(stated - sent / cap, 0.0), sent / len(phases)
+        return Transfer(stated, compute, size, min(cap, narrow), phases, tuple(mean.items()))

@@ -107,14 +107,14 @@ class Occupancy(Capacity):
         count = devices.bit_count()
         self.free_mask[node] = free ^ devices
         room = self.free_count[node]
-        self.free_count[node] = left = room - count
+        self.free_count[node] = room_after = room - count
         cell, bit = self.cell_of[node], self.bit[node]
         if cell.columns is not None:
             cell.stale |= bit
         if self.up[node]:
             by_free = cell.by_free
             by_free[room] ^= bit
-            by_free[left] ^= bit
+            by_free[room_after] ^= bit
             cell.free -= count
         return True
 
@@ -125,14 +125,14 @@ class Occupancy(Capacity):
         self.free_mask[node] = free | devices
         count = devices.bit_count()
         room = self.free_count[node]
-        self.free_count[node] = left = room + count
+        self.free_count[node] = room_after = room + count
         cell, bit = self.cell_of[node], self.bit[node]
         if cell.columns is not None:
             cell.stale |= bit
         if self.up[node]:
             by_free = cell.by_free
             by_free[room] ^= bit
-            by_free[left] ^= bit
+            by_free[room_after] ^= bit
             cell.free += count
             cell.returned += count
 

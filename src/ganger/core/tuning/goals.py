@@ -42,18 +42,18 @@ class Constraint(msgspec.Struct, frozen=True):
 def read_constraint(text: str, where: str) -> Constraint:
     """The constraint that `latency <= 50ms` or `acc >= 0.9` says; times are in seconds then. Raises
     BadInput."""
-    found = _CONSTRAINT.fullmatch(text)
+    match = _CONSTRAINT.fullmatch(text)
     try:
-        bound = float(found[3]) * _SECONDS[found[4] or "s"] if found else math.nan
+        bound = float(match[3]) * _SECONDS[match[4] or "s"] if match else math.nan
     except ValueError:
         bound = math.nan
-    if found is None or not math.isfinite(bound):
+    if match is None or not math.isfinite(bound):
         raise BadInput(
             f"{text[:80]!r} is not a valid constraint",
             where=where,
             mend="write like latency <= 50ms, params <= 1e6 or recall >= 0.9",
         )
-    return Constraint(found[1], bound, found[2] == ">=")
+    return Constraint(match[1], bound, match[2] == ">=")
 
 
 def feasible(constraints: Iterable[Constraint], values: Mapping[str, float] | None) -> bool:

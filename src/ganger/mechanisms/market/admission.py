@@ -70,9 +70,9 @@ class MarketPolicy:
         """Offer, then give everybody what is bought for this slot."""
         books = memory or Books()
         jobs = competitors(view)
-        there = set(jobs.tolist())
-        books.bought = {job: one for job, one in books.bought.items() if job in there}
-        books.asked &= there
+        competing = set(jobs.tolist())
+        books.bought = {job: purchase for job, purchase in books.bought.items() if job in competing}
+        books.asked &= competing
         due = -(-view.now // self.slot)
         if due * self.slot == view.now:
             self._admit(view, books, [job for job in jobs.tolist() if job not in books.asked], due)
@@ -96,8 +96,8 @@ class MarketPolicy:
         for cell in cells:
             total[cell.gpu_type] += cell.total
         used = np.zeros((len(types), self.horizon))
-        for one in books.bought.values():
-            for slot, kind, gpus in one.slots:
+        for purchase in books.bought.values():
+            for slot, kind, gpus in purchase.slots:
                 if 0 <= slot - due < self.horizon and kind in total:
                     used[types.index(kind), slot - due] += gpus
         capacity = np.array([total[kind] for kind in types])
@@ -130,51 +130,52 @@ class MarketPolicy:
     def _choices(self, view: View, job: int, types: list[str]) -> tuple[list[Choice], int]:
         """What the job may hold in a slot, and its work, in units; none where its length is not
         known or beyond the horizon."""
-        left = float(np.nan_to_num(view.remaining(np.array([job])), nan=np.inf)[0])
+        remaining = float(np.nan_to_num(view.remaining(np.array([job])), nan=np.inf)[0])
         shape = view.draft.shape(job)
-        if not shape.gpus or not left < np.inf:
+        if not shape.gpus or not remaining < np.inf:
             return [], 0
-        found = list[tuple[int, int, float]]()
+        options = list[tuple[int, int, float]]()
         for cell in _by_type(view.ledger.cells_for(shape)):
             for gpus in sizes(shape.least, min(shape.most, cell.total)):
                 nodes = -(-gpus // max(cell.widest, 1))
                 at = (np.array([job]), cell.gpu_type, np.array([gpus]), np.array([nodes]))
                 speed = float(believed_speed(view, *at)[0])
                 if speed > 0.0:
-                    found.append((types.index(cell.gpu_type), gpus, speed))
-        if not found:
+                    options.append((types.index(cell.gpu_type), gpus, speed))
+        if not options:
             return [], 0
-        slowest = min(speed for *_, speed in found) * self.slot
-        units = max(UNITS, math.ceil(left / slowest))
+        slowest = min(speed for *_, speed in options) * self.slot
+        units = max(UNITS, math.ceil(remaining / slowest))
         if units > UNITS * self.horizon:
             return [], 0
-        unit = left / units
+        unit = remaining / units
         gains = [
-            (kind, gpus, int(speed * self.slot / unit * (1 + 1e-9))) for kind, gpus, speed in found
+            (kind, gpus, int(speed * self.slot / unit * (1 + 1e-9)))
+            for kind, gpus, speed in options
         ]
         return [Choice(kind, gpus, gain) for kind, gpus, gain in gains if gain], units
 
     # ------------------------------------------------------------------ giving
 
     def _give(self, view: View, books: Books, now: int, jobs: list[int]) -> None:
-        """Who bought something for this slot has it; then who should be done and is not, then the
-        others in order of arrival."""
+        """Jobs that bought something for this slot have it; then those that should be done and are
+        not, then the others in order of arrival."""
         has, late, rest = list[Want](), list[Want](), list[Want]()
         for job in jobs:
-            one = books.bought.get(job)
+            purchase = books.bought.get(job)
             gpus = int(view.jobs.gpus[job])
-            if one is not None and one.last >= now:
-                holds = [each for each in one.slots if each[0] == now]
+            if purchase is not None and purchase.last >= now:
+                holds = [each for each in purchase.slots if each[0] == now]
                 has += [Want(job, many, kind, many) for _, kind, many in holds]
                 if not gpus:
                     rest.append(Want(job, 0))
             else:
                 own = Want(job, gpus, "", least_of(view, job, gpus) if gpus else 0)
-                (late if one is not None else rest).append(own)
-        left = view.ledger.total - sum(want.gpus for want in has)
-        for want in [*late, *rest]:  # of these only as many as leave room for who bought
-            if want.gpus <= left:
-                left -= want.gpus
+                (late if purchase is not None else rest).append(own)
+        free_gpus = view.ledger.total - sum(want.gpus for want in has)
+        for want in [*late, *rest]:  # of these only as many as leave room for what was bought
+            if want.gpus <= free_gpus:
+                free_gpus -= want.gpus
                 has.append(want)
         towards(view, has)
 
@@ -194,9 +195,10 @@ def _by_type(cells: list[Cell]) -> list[Cell]:
     return list(best.values())
 
 
-def sizes(least: int, most: int) -> list[int]:
-    """Some sizes from `least` to `most`, both included, in equal ratios; none if most is less."""
-    if most < least or least < 1:
+def sizes(least: int, largest: int) -> list[int]:
+    """Some sizes from `least` to `largest`, both included, in equal ratios; none if there are
+    none between."""
+    if largest < least or least < 1:
         return []
-    ratio = (most / least) ** (1.0 / (SIZES - 1))
-    return sorted({min(round(least * ratio**at), most) for at in range(SIZES)})
+    ratio = (largest / least) ** (1.0 / (SIZES - 1))
+    return sorted({min(round(least * ratio**at), largest) for at in range(SIZES)})

@@ -73,8 +73,8 @@ class Prices:
         kinds, gpus = np.array([each[:2] for each in choices]).T
         costs = self.table()[kinds] * gpus[:, None]
         if not beyond:
-            left = self.capacity[kinds, None] - self.used[kinds]
-            costs[left < gpus[:, None]] = np.inf
+            free_gpus = self.capacity[kinds, None] - self.used[kinds]
+            costs[free_gpus < gpus[:, None]] = np.inf
         plans = cheapest(costs.T, np.array([each.gain for each in choices]), work)
         payoff = utility[: self.slots] - plans.cost
         done = int(payoff.argmax())

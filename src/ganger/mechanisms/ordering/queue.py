@@ -95,7 +95,7 @@ class QueuePolicy:
         settle("timed", self.place.patient or self.order.moves is _STEPS)
         stirs = CAPACITY_FREED | COMMANDED | (WOKE if self.timed else 0)
         if self.preempt or self.walk in _BACKFILLING or not self.place.by_room:
-            # Who comes or goes moves reservations, frees more than it takes, or changes sizes.
+            # What comes or goes moves reservations, frees more than it takes, or changes sizes.
             stirs |= CAPACITY_LOST | QUEUED | WOKE | (STARTED if self.preempt else 0)
         settle("stirs", stirs)
         rules: tuple[tuple[str, float], ...] = (("may_pass", float(self.walk is not _STRICT)),)
@@ -105,7 +105,7 @@ class QueuePolicy:
 
     def decide(self, view: View, memory: None) -> tuple[Plan, None]:
         """Walk the queue once."""
-        standing = view.scratch.get(StandingIndex) or view.cached(StandingIndex)
+        standing = view.cached(StandingIndex)
         index: QueueIndex | None = standing.index
         if index is None:
             index = standing.index = QueueIndex(

@@ -193,7 +193,7 @@ def _bounded(
     of, replicas are left out first; those of the cheapest are added."""
     least, limit = view.draft.shape(service).roles[0].range
     places = {each.key: each.places for each in instances}
-    wanted = {key: min(plan.get(key, 0), most) for key, most in places.items()}
+    wanted = {key: min(plan.get(key, 0), type_places) for key, type_places in places.items()}
     for _ in range(sum(wanted.values()) - limit):
         wanted[max(wanted, key=lambda key: (wanted[key], key))] -= 1
     lack = least - sum(wanted.values())

@@ -34,12 +34,12 @@ class Parts(Place):
         shape = view.draft.shape(job)
         if len(shape.roles) > 1 or not 0 < shape.roles[0].needs.share < WHOLE:
             return super().find(view, ledger, job, cells, gpus)
-        there = _parts(ledger, self.mode)
+        in_use = _parts(ledger, self.mode)
         for cell in ledger.cells_for(shape) if cells is None else cells:
-            ranked = self.ranked(view, ledger, job, cell, there)
-            found = self._in_cell(view, ledger, cell, shape, ranked)
-            if found is not None:
-                return found
+            ranked = self.ranked(view, ledger, job, cell, in_use)
+            placement = self._in_cell(view, ledger, cell, shape, ranked)
+            if placement is not None:
+                return placement
         return None
 
     def ranked(

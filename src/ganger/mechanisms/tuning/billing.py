@@ -72,21 +72,21 @@ def affordable(held: Sequence[Held], rates: Sequence[Rate], money: float, now: i
         for since, node, mask in held
         if (rate := rates[node]).price > 0
     ]
-    left = money - sum(mask.bit_count() * rates[n].cost(since, now) for since, n, mask in held)
-    if left < -1e-9 * money:
+    budget = money - sum(mask.bit_count() * rates[n].cost(since, now) for since, n, mask in held)
+    if budget < -1e-9 * money:
         return now
     if not groups:
         return NEVER
     every = sum(each for _, each, _ in groups)
-    ahead = int(left / every) - max(per for _, _, per in groups)
+    ahead = int(budget / every) - max(per for _, _, per in groups)
     if ahead > 0:  # so far in one step; the rest period by period
         steps = [ahead // per * per for _, _, per in groups]
-        left -= sum(step * each for step, (_, each, _) in zip(steps, groups, strict=True))
+        budget -= sum(step * each for step, (_, each, _) in zip(steps, groups, strict=True))
         groups = [(at + step, *rest) for step, (at, *rest) in zip(steps, groups, strict=True)]  # type: ignore[misc]
     heapify(groups)
     while True:
         at, each, per = groups[0]
-        left -= each * per
-        if left < -1e-9 * money:
+        budget -= each * per
+        if budget < -1e-9 * money:
             return max(at, now)
         heapreplace(groups, (at + per, each, per))

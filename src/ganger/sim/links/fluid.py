@@ -1,9 +1,9 @@
 """How fast jobs move their gradients in the mean, where they share links: the fluid grain.
 
 A job computes, then moves, again and again. What it asks of links in the mean is its bytes over the
-seconds of a step, and these depend on the rate at which it moves, which depends on who else moves
-then: the answer is a fixed point. Among few jobs it is that of a chain with a state for each set of
-jobs that move at once, between which it goes at the max-min rates of the set; whatever the
+seconds of a step. These depend on the rate at which it moves, and that rate on the other jobs that
+move then: the answer is a fixed point. Among few jobs it is that of a chain with a state for each
+set of jobs that move at once, between which it goes at the max-min rates of the set; whatever the
 distribution of the times, its means are these for one shared link (Baskett et al., JACM 1975), and
 nearly these for trees (benchmarks/links.py measures it). Among more jobs each has a chain with
 those that it meets most, and the rest are there for the part of the time for which they move.
@@ -51,7 +51,7 @@ class Mover(NamedTuple):
     @property
     def compute(self) -> float:
         """Seconds of a step in which nothing is moved, never quite none."""
-        return max(self.transfer.compute, 1e-6 * self.size / self.transfer.most)
+        return max(self.transfer.compute, 1e-6 * self.size / self.transfer.cap)
 
 
 def step_times(movers: Sequence[Mover], capacity: Floats, contention: float = 0.0) -> Floats:
@@ -85,25 +85,26 @@ class _Company:
         self._capacity, self._contention = capacity[used], contention
         self.compute = np.array([each.compute for each in movers])
         self._size = np.array([each.size for each in movers])
-        self._most = np.array([each.transfer.most for each in movers])
+        self._cap = np.array([each.transfer.cap for each in movers])
         self._weight = np.array([each.weight for each in movers])
         self._priority = np.array([each.priority for each in movers])
 
-    def _rates(self, scene: Ints, who: Ints, there: Floats) -> Floats:
+    def _rates(self, scene: Ints, who: Ints, presence: Floats) -> Floats:
         """The rates of flows of the jobs `who`, in order of scenes, which know nothing of each
-        other; a job that is `there` for a part of the time has that part of its weight and cap."""
+        other. `presence`: by flow the part of the time for which its job moves; it has that part of
+        its weight and cap."""
         rates = np.zeros(len(who))
         room = np.tile(self._capacity, int(scene[-1]) + 1)
         if self._contention:
             flow, _, link = self._crossed(who, scene)
-            most = np.bincount(link, there[flow], len(room))
-            room /= 1.0 + self._contention * np.maximum(1.0 - 1.0 / np.maximum(most, 1.0), 0.0)
+            movers = np.bincount(link, presence[flow], len(room))
+            room /= 1.0 + self._contention * np.maximum(1.0 - 1.0 / np.maximum(movers, 1.0), 0.0)
         for priority in np.unique(self._priority[who])[::-1]:
             own = np.flatnonzero(self._priority[who] == priority)
             job = who[own]
             flow, entry, link = self._crossed(job, scene[own])
             crossings = Crossings(flow, link, self._part[entry], len(room))
-            weights, caps = there[own] * self._weight[job], there[own] * self._most[job]
+            weights, caps = presence[own] * self._weight[job], presence[own] * self._cap[job]
             rates[own] = max_min(crossings, room, weights, caps)[0]
             room = np.maximum(room - crossings.load(rates[own]), 0.0)
         return rates
@@ -123,16 +124,16 @@ class _Company:
         rest = np.setdiff1d(np.flatnonzero(moves > 0), group)
         on = (np.arange(1 << n)[:, None] >> np.arange(n)) & 1
         scene, at = np.nonzero(np.hstack([on, np.ones((1 << n, len(rest)), np.int64)]))
-        there = np.concatenate([np.ones(n), moves[rest]])[at]
-        found = np.zeros((1 << n, n + len(rest)))
-        found[scene, at] = self._rates(scene, np.concatenate([group, rest])[at], there)
-        leaves = found[:, :n] / self._size[group]
+        presence = np.concatenate([np.ones(n), moves[rest]])[at]
+        rates = np.zeros((1 << n, n + len(rest)))
+        rates[scene, at] = self._rates(scene, np.concatenate([group, rest])[at], presence)
+        leaves = rates[:, :n] / self._size[group]
         flow = np.zeros((1 << n, 1 << n))
         states = np.arange(1 << n)
-        for one in range(n):
-            off, bit = states[on[:, one] == 0], 1 << one
-            flow[off + bit, off] = 1.0 / self.compute[group[one]]
-            flow[off, off + bit] = leaves[off + bit, one]
+        for member in range(n):
+            off, bit = states[on[:, member] == 0], 1 << member
+            flow[off + bit, off] = 1.0 / self.compute[group[member]]
+            flow[off, off + bit] = leaves[off + bit, member]
         flow[states, states] = -flow.sum(axis=0)
         flow[0] = 1.0
         shares = np.linalg.solve(flow, np.eye(1, 1 << n)[0])
@@ -147,17 +148,17 @@ class _Company:
         if not few:
             scene, who = np.zeros(n, np.int64), np.arange(n)
         self_ = np.flatnonzero(scene == who) if few else who
-        rates = self._most
+        rates = self._cap
         for _ in range(TRIES):
             takes = self._size / rates
             moves = takes / (self.compute + takes)
-            there = moves[who]
+            presence = moves[who]
             if few:
-                there[self_] = 1.0
-            found = self._rates(scene, who, there)[self_] / there[self_]
-            found = np.maximum(found, SLOWEST * self._most)
-            change = np.abs(found - rates).max() / rates.max()
-            rates = np.sqrt(rates * found)
+                presence[self_] = 1.0
+            next_rates = self._rates(scene, who, presence)[self_] / presence[self_]
+            next_rates = np.maximum(next_rates, SLOWEST * self._cap)
+            change = np.abs(next_rates - rates).max() / rates.max()
+            rates = np.sqrt(rates * next_rates)
             if change < CLOSE:
                 break
         steps: Floats = self.compute + self._size / rates

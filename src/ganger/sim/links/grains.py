@@ -1,9 +1,9 @@
 """Which jobs move gradients over which links now, and what that leaves of their speed: in the mean
 (`MeanGrain`), or step by step (`StepGrain`).
 
-The mean grain answers for months of a trace in the time of its placements. Only the other one shows
-what depends on who moves just when: that jobs begin their steps together, and transfers that wait
-for others.
+The mean grain answers for months of a trace in the time of its placements. Only the grain of single
+steps shows what depends on the instants of transfers: jobs that begin their steps together, and
+transfers that wait for others.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Grain(Protocol):
         """The part of its speed that is left to a job that was put."""
 
     def slowed_by(self, job: int) -> tuple[int, list[int]] | None:
-        """The link that slows the job most, and who else crosses it; None: none does."""
+        """The link that slows the job most, and the other jobs on it; None: no link does."""
 
 
 class MeanGrain:
@@ -80,7 +80,7 @@ class MeanGrain:
             return
         self._movers[job] = Mover(transfer, terms.weight, terms.priority)
         for link, part in transfer.path:
-            self._on.setdefault(link, {})[job] = part * transfer.most
+            self._on.setdefault(link, {})[job] = part * transfer.cap
             self._touched.add(link)
 
     def settle(self, now: int) -> list[int]:
@@ -100,14 +100,14 @@ class MeanGrain:
 
     def _company(self, job: int) -> set[int]:
         """The jobs that it may slow or that may slow it, by way of others, too."""
-        found, todo, passed = {job}, [job], set[int]()
+        company, todo, passed = {job}, [job], set[int]()
         while todo:
             for link, _ in self._movers[todo.pop()].transfer.path:
                 if link not in passed and self._contested(link):
                     passed.add(link)
-                    todo += [other for other in self._on[link] if other not in found]
-                    found |= self._on[link].keys()
-        return found
+                    todo += [other for other in self._on[link] if other not in company]
+                    company |= self._on[link].keys()
+        return company
 
     def _solve(self, group: list[int]) -> list[int]:
         movers = [self._movers[job] for job in group]
@@ -125,7 +125,7 @@ class MeanGrain:
         return self._part.get(job, 1.0)
 
     def slowed_by(self, job: int) -> tuple[int, list[int]] | None:
-        """The link that slows the job most, and who else crosses it; None: none does."""
+        """The link that slows the job most, and the other jobs on it; None: no link does."""
         if job not in self._movers or self.part(job) >= 1.0:
             return None
         path = [link for link, _ in self._movers[job].transfer.path]
@@ -135,15 +135,26 @@ class MeanGrain:
 
 
 class _Step:
-    """Where a job is in its step. `phase`: 0 computes, k makes the k-th transfer; `left`: GB of it
-    at `since`, at `rate`; `ends`: when the phase ends at that, `version` counts its changes."""
+    """Where a job is in its step. `phase`: 0 computes, k makes the k-th transfer; `remaining`: GB
+    of it at `since`, at `rate`; `ends`: when the phase ends at that, `version` counts its changes.
+    """
 
-    __slots__ = ("ends", "left", "phase", "rate", "since", "terms", "transfer", "version", "waits")
+    __slots__ = (
+        "ends",
+        "phase",
+        "rate",
+        "remaining",
+        "since",
+        "terms",
+        "transfer",
+        "version",
+        "waits",
+    )
 
     def __init__(self, transfer: Transfer, terms: Terms) -> None:
         self.transfer, self.terms = transfer, terms
         self.phase, self.version, self.ends, self.since = 0, 0, -1, 0
-        self.left = self.rate = 0.0
+        self.remaining = self.rate = 0.0
         self.waits = False
 
 
@@ -184,7 +195,7 @@ class StepGrain:
 
     def _flow(self, step: _Step) -> Flow:
         terms, path = step.terms, step.transfer.phases[step.phase - 1]
-        return Flow(path, terms.weight, step.transfer.most, terms.priority)
+        return Flow(path, terms.weight, step.transfer.cap, terms.priority)
 
     def _leave(self, job: int) -> None:
         """The job's transfer, if it makes one, is over."""
@@ -203,7 +214,7 @@ class StepGrain:
             self._leave(job)
         step.phase = (step.phase + 1) % (len(step.transfer.phases) + 1)
         if step.phase:
-            step.left, step.since, step.rate = step.transfer.size, now, 0.0
+            step.remaining, step.since, step.rate = step.transfer.size, now, 0.0
             step.waits = True
             self._waiting.append(job)
         else:
@@ -226,9 +237,11 @@ class StepGrain:
             for job, rate in self._rates.rates.items():
                 step = self._steps[job]
                 if rate != step.rate:
-                    step.left = max(step.left - step.rate * (now - step.since) / SECOND, 0.0)
+                    step.remaining = max(
+                        step.remaining - step.rate * (now - step.since) / SECOND, 0.0
+                    )
                     step.rate, step.since = rate, now
-                    takes = step.left / rate * SECOND if rate > 0 else math.inf
+                    takes = step.remaining / rate * SECOND if rate > 0 else math.inf
                     if takes < math.inf:
                         self._file(job, step, now + math.ceil(takes))
                     else:
@@ -294,21 +307,21 @@ class StepGrain:
         for link, _ in self._flow(step).path:
             beside |= {other for other in self._rates.on(link) if other not in self._go}
             beside |= {o for o, flow in self._come.items() if any(x == link for x, _ in flow.path)}
-        most = {"alone": 0}.get(step.terms.rule, DUAL - 1)
-        if len(beside) > most:
+        limit = {"alone": 0}.get(step.terms.rule, DUAL - 1)
+        if len(beside) > limit:
             return False
         if not beside or step.terms.rule == "two":
             return True
         other = self._steps[beside.pop()]
-        left = max(other.left - other.rate * (now - other.since) / SECOND, 0.0)
-        return step.transfer.size < left / (2.0 * (1.0 + self._links.contention))
+        remaining = max(other.remaining - other.rate * (now - other.since) / SECOND, 0.0)
+        return step.transfer.size < remaining / (2.0 * (1.0 + self._links.contention))
 
     def part(self, job: int) -> float:
         """The part of its speed that is left to a job that was put."""
         return self._part.get(job, 1.0)
 
     def slowed_by(self, job: int) -> tuple[int, list[int]] | None:
-        """The link that slows the job's transfer now, and who else crosses it; None: none does."""
+        """The link that slows the job's transfer now, and the other jobs on it; None: no link."""
         link = self._rates.stopper.get(job, -1)
         others = sorted(set(self._rates.on(link)) - {job}) if link >= 0 else []
         return (link, others) if others else None

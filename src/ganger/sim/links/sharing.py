@@ -1,5 +1,5 @@
-"""Jobs of the simulator on the links between nodes: who moves, on what terms, and when phases of
-steps end."""
+"""Jobs of the simulator on the links between nodes: which jobs move, on what terms, and when
+phases of steps end."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Sharing:
         self.moved: set[int] = set()
         """Jobs that began or ceased to compute, or have other terms, since the last settling."""
         self._terms: dict[int, Terms] = {}
-        self._told: dict[int, tuple[int, float]] = {}
-        """By job when its speed was told, and what it had done by then."""
+        self._reports: dict[int, tuple[int, float]] = {}
+        """By job when its speed was last reported, and what it had done by then."""
         self._reached = False
 
     def part(self, job: int) -> float:
@@ -86,7 +86,7 @@ class Sharing:
             begins = max(began[job], now) if transfer is not None else now
             self.grain.put(job, transfer, self._terms.get(job, EQUAL), begins)
             if not attempts.alive[job]:
-                self._told.pop(job, None)
+                self._reports.pop(job, None)
         self.moved.clear()
         self._reached = False
         changed = self.grain.settle(now)
@@ -97,13 +97,13 @@ class Sharing:
         return changed
 
     def tell(self, job: int, rate: float) -> float | None:
-        """The speed to tell of a job that has `rate` now: its mean, where single steps are
-        simulated; None: it was told just now."""
+        """The speed to report of a job that has `rate` now: its mean, where single steps are
+        simulated; None: it was reported just now."""
         if not self.by_step:
             return rate
         now, done = self._attempts.now, self._attempts.done(job)
-        at, before = self._told.setdefault(job, (now, done))
+        at, before = self._reports.setdefault(job, (now, done))
         if now - at < TOLD_EVERY or done <= before:
             return None
-        self._told[job] = now, done
+        self._reports[job] = now, done
         return (done - before) / (now - at)

@@ -85,12 +85,12 @@ def _constraints(document: Document, where: str) -> tuple[Constraint, ...]:
             where=f"{where}: metrics",
             mend="list the others, and state its direction as mode",
         )
-    found = [read_constraint(each, f"{where}: constraints") for each in document.constraints]
-    for each in found:
+    constraints = [read_constraint(each, f"{where}: constraints") for each in document.constraints]
+    for each in constraints:
         if each.metric == document.metric:
             raise BadInput(
                 f"{each.metric} is the one that trials are judged by",
                 where=f"{where}: constraints",
                 mend="constrain another metric",
             )
-    return tuple(found)
+    return tuple(constraints)

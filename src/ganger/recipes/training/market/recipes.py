@@ -23,8 +23,8 @@ def by_time(
 ) -> Floats:
     """By the points that a user states: linear between, level before and beyond; times the job's
     weight."""
-    told: Floats = float(view.jobs.weight[job]) * np.interp(done, times, values)
-    return told
+    worth: Floats = float(view.jobs.weight[job]) * np.interp(done, times, values)
+    return worth
 
 
 def fading(half: int, view: View, job: int, done: Floats) -> Floats:
@@ -32,10 +32,10 @@ def fading(half: int, view: View, job: int, done: Floats) -> Floats:
     `half` if it has none, in a sigmoid."""
     deadline = int(view.jobs.deadline[job])
     middle = max(deadline - int(view.jobs.submitted[job]), 1) if deadline < NEVER else half
-    told: Floats = float(view.jobs.weight[job]) / (
+    worth: Floats = float(view.jobs.weight[job]) / (
         1.0 + np.exp(np.clip(4.0 * (done / middle - 1.0), -50, 50))
     )
-    return told
+    return worth
 
 
 def until_deadline(view: View, job: int, done: Floats) -> Floats:

@@ -37,10 +37,10 @@ def predicted_gain(view: View, job: int, every: int) -> float:
     curve = view.trials.get(job)
     if curve is None or len(curve.epochs) < POINTS_LEAST:
         return math.inf
-    told = view.oracle.profile(view.jobs.models[view.jobs.model[job]]).convergence
+    convergence = view.oracle.profile(view.jobs.models[view.jobs.model[job]]).convergence
     epochs, values = np.array(curve.epochs), np.array(curve.values)
-    if told is not None:
-        values = told.falling(values)
+    if convergence is not None:
+        values = convergence.falling(values)
     kept = np.isfinite(values)
     if kept.sum() < POINTS_LEAST:
         return math.inf
@@ -50,15 +50,15 @@ def predicted_gain(view: View, job: int, every: int) -> float:
     return fall / max(abs(float(values[kept][0])), 1e-9)
 
 
-def by_coflow(most: float) -> Rule:
+def by_coflow(share: float) -> Rule:
     """Parrot: the job with the least bytes in a coflow (the push and the pull of a step), which is
-    taken for the one that ends first, has weight for `most` of a link that all share; the others
+    taken for the one that ends first, has weight for `share` of a link that all share; the others
     divide the rest evenly, so that nobody starves. The flows of a coflow go in proportion to their
     bytes and end together: that is how a job's transfers are flows here."""
 
     def rule(view: View, jobs: Sequence[int]) -> list[Knobs]:
         first = min(jobs, key=lambda job: (coflow(view, job), job), default=-1)
-        heavy = most / (1.0 - most) * max(len(jobs) - 1, 1)
+        heavy = share / (1.0 - share) * max(len(jobs) - 1, 1)
         return [{"link_weight": heavy if job == first else 1.0} for job in jobs]
 
     return rule

@@ -86,7 +86,7 @@ class Beside(Enum):
     name="ada-srsf",
     needs="durations",
     reconstructed="GPUs are exclusive, so workload is counted by node; transfers that wait begin in"
-    " the order in which they came to it. Who waits for whom shows with --by-step only",
+    " the order in which they came to it. Which job waits for which shows with --by-step only",
     wants=("links",),
 )
 def ada_srsf(

@@ -53,11 +53,11 @@ class EmbeddedRing(Place):
             return super().find(view, ledger, job, cells, gpus)
         network = view.nodes.spec.network
         links = view.cached(Links, view.nodes, network) if network is not None else None
-        left = self._left(links, ledger) if links is not None else {}
+        free_bandwidth = self._free_bandwidth(links, ledger) if links is not None else {}
         for cell in cells or ledger.cells_for(shape):
             free = {node: ledger.free_count[node] for node in cell.nodes if ledger.up[node]}
             best = self._one_node(free, need) or self._several(
-                cell, ledger, free, need, links, left
+                cell, ledger, free, need, links, free_bandwidth
             )
             if best is not None:
                 return on_nodes(ledger, best)
@@ -74,7 +74,7 @@ class EmbeddedRing(Place):
         free: dict[int, int],
         need: int,
         links: Links | None,
-        left: dict[int, float],
+        free_bandwidth: dict[int, float],
     ) -> tuple[tuple[int, int], ...] | None:
         """Within a rack first, then anywhere: the widest nodes whose own links have room."""
         groups = dict[int, list[int]]()
@@ -84,29 +84,31 @@ class EmbeddedRing(Place):
         for nodes in [*groups.values(), *everywhere]:
             counts, missing = list[tuple[int, int]](), need
             for node in sorted(nodes, key=lambda each: (-free[each], each)):
-                own = links is None or self._room(links, left, (2 * node, 2 * node + 1))
+                own = links is None or self._room(links, free_bandwidth, (2 * node, 2 * node + 1))
                 if missing and free[node] and own:
                     counts.append((node, min(free[node], missing)))
                     missing -= counts[-1][1]
             if missing:
                 continue
-            found = tuple(sorted(counts))
+            node_counts = tuple(sorted(counts))
             if links is None:
-                return found
-            if self._room(links, left, [link for link, _ in links.ring(dict(found))]):
-                return found
+                return node_counts
+            if self._room(
+                links, free_bandwidth, [link for link, _ in links.ring(dict(node_counts))]
+            ):
+                return node_counts
         return None
 
     def _room(
-        self, links: Links, left: dict[int, float], path: list[int] | tuple[int, ...]
+        self, links: Links, free_bandwidth: dict[int, float], path: list[int] | tuple[int, ...]
     ) -> bool:
-        return all(left.get(link, links.capacity[link]) >= self.reserve for link in path)
+        return all(free_bandwidth.get(link, links.capacity[link]) >= self.reserve for link in path)
 
-    def _left(self, links: Links, ledger: Ledger) -> dict[int, float]:
+    def _free_bandwidth(self, links: Links, ledger: Ledger) -> dict[int, float]:
         """By link that rings cross: what they leave of it."""
-        left = dict[int, float]()
+        free_bandwidth = dict[int, float]()
         for _, placement in ledger.holds.values():
             counts = dict(counted(placement))
             for link, _ in links.ring(counts) if len(counts) > 1 else ():
-                left[link] = left.get(link, links.capacity[link]) - self.reserve
-        return left
+                free_bandwidth[link] = free_bandwidth.get(link, links.capacity[link]) - self.reserve
+        return free_bandwidth

@@ -37,24 +37,24 @@ class LeastWorkload(Place):
                 alone = [node for node in nodes if free[node] >= need]
                 widest = sorted(nodes, key=lambda node: -free[node])
                 nodes = alone[:1] or widest
-            counts, left = list[tuple[int, int]](), need
+            counts, missing = list[tuple[int, int]](), need
             for node in nodes:
-                if left:
-                    taken = min(free[node], left)
+                if missing:
+                    taken = min(free[node], missing)
                     counts.append((node, taken))
-                    left -= taken
-            if not left:
-                found = on_nodes(ledger, tuple(sorted(counts)))
-                if found is not None:
-                    return found
+                    missing -= taken
+            if not missing:
+                placement = on_nodes(ledger, tuple(sorted(counts)))
+                if placement is not None:
+                    return placement
         return None
 
     def _workload(self, view: View, ledger: Ledger) -> dict[int, float]:
         load = dict[int, float]()
         for job, (_, placement) in ledger.holds.items():
             held = sum(slot.devices.bit_count() for slot in placement)
-            left = float(remaining_service(view, job)) if held else 0.0
+            service = float(remaining_service(view, job)) if held else 0.0
             for slot in placement:
                 part = slot.devices.bit_count() / max(held, 1)
-                load[slot.node] = load.get(slot.node, 0.0) + left * part
+                load[slot.node] = load.get(slot.node, 0.0) + service * part
         return load

@@ -34,7 +34,7 @@ class Search(msgspec.Struct, frozen=True):
     way: int = UP
     before: float = -1.0
 
-    def found(self, cores: int) -> Search:
+    def settled(self, cores: int) -> Search:
         """It has settled at so many."""
         return msgspec.structs.replace(self, cores=cores, way=SETTLED)
 
@@ -48,23 +48,23 @@ def step(search: Search, speed: float, threshold: float, limit: int, now: int) -
     cores, before = search.cores, search.before
     if search.way == DOWN:
         if speed < before * (1.0 - threshold):
-            return search.found(cores + 1)
+            return search.settled(cores + 1)
         if cores == 1:
-            return search.found(1)
+            return search.settled(1)
         return msgspec.structs.replace(search, cores=cores - 1, since=now)
     if before < 0.0 or speed > before * (1.0 + threshold):
         if cores < limit:
             return msgspec.structs.replace(search, cores=cores + 1, since=now, before=speed)
-        return search.found(cores) if before >= 0.0 else _down(search, speed, now)
+        return search.settled(cores) if before >= 0.0 else _down(search, speed, now)
     if cores == search.start + 1:
         return _down(search, before, now)
-    return search.found(cores - 1)
+    return search.settled(cores - 1)
 
 
 def _down(search: Search, speed: float, now: int) -> Search:
     """Take cores away from those at its start, with which the speed was this."""
     if search.start == 1:
-        return search.found(1)
+        return search.settled(1)
     fewer = search.start - 1
     return msgspec.structs.replace(search, cores=fewer, since=now, way=DOWN, before=speed)
 
