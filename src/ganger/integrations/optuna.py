@@ -21,7 +21,8 @@ import optuna
 from optuna.distributions import distribution_to_json
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from ganger.client.answers import ChildAnswer, JobDetail
+from ganger.client.answering.families import ChildAnswer
+from ganger.client.answers import JobDetail
 from ganger.client.call import Outcome, keep
 from ganger.client.connection import Client
 from ganger.client.states import OVER

@@ -16,7 +16,8 @@ import click
 from ganger.cli import completion
 from ganger.cli.live.jobs import path_of
 from ganger.cli.text import clock, print_json, table
-from ganger.client.answers import ChildAnswer, FamilyAnswer, JobDetail, NodeAnswer, ReportAnswer
+from ganger.client.answering.families import ChildAnswer, FamilyAnswer, ReportAnswer
+from ganger.client.answers import JobDetail, NodeAnswer
 from ganger.client.connection import Client, NoDaemon, Refusal
 from ganger.client.grid import spoken
 from ganger.client.shown import shown

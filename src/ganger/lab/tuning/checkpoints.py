@@ -15,7 +15,8 @@ from typing import Final
 
 import msgspec
 
-from ganger.client.answers import ChildAnswer, JobDetail
+from ganger.client.answering.families import ChildAnswer
+from ganger.client.answers import JobDetail
 from ganger.client.states import OVER
 from ganger.client.strangers import others_may_change
 from ganger.core.errors import BadInput

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ganger.client.answers import AttemptAnswer, ChildAnswer, JobDetail, ReportAnswer
+from ganger.client.answering.families import ChildAnswer, ReportAnswer
+from ganger.client.answers import AttemptAnswer, JobDetail
 from ganger.core.tuning.space import Value
 from ganger.lab.result import Segment
 from ganger.lab.tuning.detail import Detail, Reported, paid_by

@@ -10,7 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from ganger.client.answers import Changed, JobDetail, ProposalsAnswer, ReportAnswer
+from ganger.client.answering.families import ProposalsAnswer, ReportAnswer
+from ganger.client.answers import Changed, JobDetail
 from ganger.client.connection import Client, Refusal
 from ganger.core.errors import BadInput
 from ganger.core.tuning.goals import feasible, read_constraint

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ganger.client import grid
+from ganger.client.answering.families import ProposalsAnswer, ReportAnswer
 from ganger.client.answers import (
     Changed,
     EffectAnswer,
@@ -21,8 +22,6 @@ from ganger.client.answers import (
     JobDetail,
     JobPage,
     OutputPiece,
-    ProposalsAnswer,
-    ReportAnswer,
     Submitted,
 )
 from ganger.client.request import JobRequest

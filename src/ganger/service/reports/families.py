@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from ganger.client.answers import (
+from ganger.client.answering.families import (
     ChildAnswer,
     FamilyAnswer,
     ReportAnswer,

@@ -10,13 +10,8 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ganger.client.answers import (
-    ChildAnswer,
-    JobDetail,
-    JobPage,
-    ReportAnswer,
-    ServiceAnswer,
-)
+from ganger.client.answering.families import ChildAnswer, ReportAnswer, ServiceAnswer
+from ganger.client.answers import JobDetail, JobPage
 from ganger.web.door import PREFIX
 from ganger.web.pages.frame import fill, html, kept, key_of, number, page, pages_of, part
 from ganger.web.shown.charts import Line, lines
