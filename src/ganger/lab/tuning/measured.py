@@ -56,7 +56,7 @@ def race(
     reports: CurveReports,
     begin: Callable[[Callable[[int], bool]], object],
 ) -> None:
-    """Run the search to its end. `begin` is told how to find out whether a trial runs now. Raises
+    """Run the search to its end. `begin` gets a function that tells whether a trial runs now. Raises
     BadInput."""
     document = experiment.document
     cluster = own_cluster(experiment)
