@@ -1,5 +1,5 @@
-"""Functions that run in jobs. The program that submits writes one to a folder, and the job reads it.
-A job whose result is wanted is `python -m ganger.client.call FOLDER`."""
+"""Functions that run in jobs. The program that submits writes one to a folder, and the job reads
+it. A job whose result is wanted is `python -m ganger.client.call FOLDER`."""
 
 from __future__ import annotations
 

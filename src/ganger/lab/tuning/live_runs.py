@@ -45,12 +45,14 @@ def run_of(
         heard.append((at, value))
     nodes = _nodes([search, *trials], gpus)
     place = {name: at for at, name in enumerate(nodes)}
-    held = [part for one in search.attempts for part in _segments(0, one, place, began, now)]
+    held = [
+        part for attempt in search.attempts for part in _segments(0, attempt, place, began, now)
+    ]
     segments = [
         part
         for each in trials
-        for one in each.attempts
-        for part in _segments(numbers[each.job], one, place, began, now)
+        for attempt in each.attempts
+        for part in _segments(numbers[each.job], attempt, place, began, now)
     ]
     end = now if search.finished is None else search.finished
     detail = Detail(curves, segments, nodes, paid_by(held, []))

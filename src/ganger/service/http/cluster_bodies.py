@@ -37,20 +37,20 @@ class QuotaChange(msgspec.Struct, forbid_unknown_fields=True):
         """What the tenant's jobs may state after this. Raises BadInput."""
         for name, value in (
             ("max_priority", self.max_priority),
-            *(("members", most) for most in self.members.values()),
+            *(("members", highest) for highest in self.members.values()),
         ):
             if isinstance(value, int) and not -PRIORITY_MAX <= value < PRIORITY_MAX:
                 raise BadInput(
                     f"{value} is not in {-PRIORITY_MAX} .. {PRIORITY_MAX - 1}", where=name
                 )
-        found = with_members(before, self.members, self.without)
+        rights = with_members(before, self.members, self.without)
         if self.max_priority is not msgspec.UNSET:
-            most = PLAIN_PRIORITY if self.max_priority is None else self.max_priority
-            found = msgspec.structs.replace(found, max_priority=most)
+            highest = PLAIN_PRIORITY if self.max_priority is None else self.max_priority
+            rights = msgspec.structs.replace(rights, max_priority=highest)
         if self.max_weight is not msgspec.UNSET:
             heaviest = PLAIN_WEIGHT if self.max_weight is None else self.max_weight
-            found = msgspec.structs.replace(found, max_weight=heaviest)
-        return found
+            rights = msgspec.structs.replace(rights, max_weight=heaviest)
+        return rights
 
 
 class RuleChange(msgspec.Struct, forbid_unknown_fields=True):
