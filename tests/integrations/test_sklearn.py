@@ -145,7 +145,7 @@ def test_of_several_scores_refit_names_the_one_that_counts() -> None:
         ({"resource": "epochs", "max_resources": None}, "up to how much epochs"),
         ({"space": {"epochs": [1]}}, "it is in the space"),
         ({"space": {}}, "it names no parameter"),
-        ({"space": {"height": 3}}, "int is no list of values"),
+        ({"space": {"height": 3}}, "int is neither a list of values"),
         ({"recipe": "tune.pbt"}, "cannot go on with other parameters"),
         ({"recipe": "fifo"}, "does not decide over the trials"),
         ({"searcher": "luck"}, "there is no searcher 'luck'"),

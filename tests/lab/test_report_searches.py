@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ganger.client.answers import JobDetail, ReportAnswer
+from ganger.client.answering.families import ReportAnswer
+from ganger.client.answers import JobDetail
 from ganger.core.errors import BadInput
 from ganger.core.spec import ClusterSpec, GpuType, NodeSpec
 from ganger.core.tuning.space import Point

@@ -12,15 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from ganger.client.answers import (
-    AttemptAnswer,
-    ChildAnswer,
-    JobDetail,
-    OutputPiece,
-    ServiceAnswer,
-    Status,
-    WindowAnswer,
-)
+from ganger.client.answering.families import ChildAnswer, ServiceAnswer, WindowAnswer
+from ganger.client.answers import AttemptAnswer, JobDetail, OutputPiece, Status
 from ganger.client.gpu_map import HeldAnswer, HolderAnswer, MapAnswer, NodeMap
 from ganger.core.errors import BadInput
 from ganger.recipes.registry import find

@@ -1,5 +1,5 @@
-"""Functions that run in jobs: written to a folder by who submits, read by the job, `python -m
-ganger.client.call FOLDER` for one whose result is wanted."""
+"""Functions that run in jobs. The program that submits writes one to a folder, and the job reads
+it. A job whose result is wanted is `python -m ganger.client.call FOLDER`."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ def kept(folder: Path) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, A
         module.__dict__.update(runpy.run_path(call.script, run_name="__ganger__"))
         _Loading.now = False
         sys.modules["__main__"] = module
-    found: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]] = pickle.loads(call.what)
-    return found
+    what: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]] = pickle.loads(call.what)
+    return what
 
 
 def run(folder: Path) -> int:

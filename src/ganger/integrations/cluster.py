@@ -109,8 +109,8 @@ def request_of(fields: dict[str, Any], recipe: str, where: str) -> dict[str, Any
         document = msgspec.convert({"format": FORMAT, **fields}, Document)
     except msgspec.ValidationError as error:
         raise BadInput(str(error), where=where) from None
-    found = search_of(checked(document, where), recipe or document.recipe)
-    return found | {"cwd": str(Path.cwd()), "env": environment(None)}
+    search = search_of(checked(document, where), recipe or document.recipe)
+    return search | {"cwd": str(Path.cwd()), "env": environment(None)}
 
 
 def submit(client: connection.Client, fields: dict[str, Any]) -> int:
@@ -122,8 +122,8 @@ def submit(client: connection.Client, fields: dict[str, Any]) -> int:
 
 def looked_at(client: connection.Client, job: int) -> JobDetail:
     """All about a job. Raises Refusal or NoDaemon."""
-    found: JobDetail = client.call("GET", f"/v1/jobs/{job}", list[JobDetail])[0]
-    return found
+    detail: JobDetail = client.call("GET", f"/v1/jobs/{job}", list[JobDetail])[0]
+    return detail
 
 
 def stop(client: connection.Client, job: int) -> None:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ganger.client.answers import ChildAnswer, FamilyAnswer, JobDetail
+from ganger.client.answering.families import ChildAnswer, FamilyAnswer
+from ganger.client.answers import JobDetail
 from ganger.client.call import Outcome, keep
 from ganger.client.connection import Refusal
 from ganger.client.states import OVER

@@ -39,7 +39,7 @@ class Address(NamedTuple):
 
 
 class HungUp(GangerError):  # noqa: N818 - reads as a sentence
-    """The other side is gone, or is not who it should be."""
+    """The other side is gone, or did not prove that it knows the key."""
 
 
 def _proof(key: bytes, role: str, nonce: str) -> str:
@@ -54,12 +54,12 @@ def _read(file: BufferedRWPair) -> dict[str, Any]:
     """The next object. Raises HungUp."""
     try:
         line = file.readline(LINE_BYTES_MAX)
-        found = json.loads(line) if line.endswith(b"\n") else None
+        message = json.loads(line) if line.endswith(b"\n") else None
     except (OSError, ValueError) as error:
         raise HungUp(f"the line broke: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(message, dict):
         raise HungUp("the other side hung up")
-    return found
+    return message
 
 
 def _plain(value: Any) -> Any:
@@ -77,7 +77,7 @@ def _write(file: BufferedRWPair, said: dict[str, Any]) -> None:
 
 
 class Caller:
-    """The side of a trial. Raises HungUp where nobody answers who knows the key."""
+    """The side of a trial. Raises HungUp where nothing answers that knows the key."""
 
     def __init__(self, address: Address) -> None:
         made = socket.socket(socket.AF_UNIX if address.path else socket.AF_INET)

@@ -29,8 +29,8 @@ class RemoteTrial(optuna.trial.BaseTrial):
 
     def __init__(self, line: Caller, number: int, metric: str, asked: int) -> None:
         self._line, self._number, self._metric, self._asked = line, number, metric, asked
-        self.left = False
-        """Whether it was told to end by Ganger, not by the study's pruner."""
+        self.set_aside = False
+        """Whether Ganger asked it to end, and not the study's pruner."""
 
     def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """What the study's own trial answers. Raises what that raises, and HungUp."""
@@ -79,9 +79,10 @@ class RemoteTrial(optuna.trial.BaseTrial):
         sdk.report(step, **metrics)
 
     def should_prune(self) -> bool:
-        """Whether the recipe, or the study's pruner, or whoever wants the GPUs says so."""
+        """Whether the trial should end: its recipe says so, or the study's pruner, or another job
+        needs the GPUs."""
         if sdk.should_checkpoint():
-            self.left = True
+            self.set_aside = True
             return True
         return bool(self._call("should_prune"))
 
@@ -101,8 +102,8 @@ class RemoteTrial(optuna.trial.BaseTrial):
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
         """Of what was suggested."""
-        found: Mapping[str, str] = self._call("distributions")
-        return {name: json_to_distribution(each) for name, each in found.items()}
+        written: Mapping[str, str] = self._call("distributions")
+        return {name: json_to_distribution(each) for name, each in written.items()}
 
     @property
     def user_attrs(self) -> dict[str, Any]:
@@ -122,8 +123,8 @@ class RemoteTrial(optuna.trial.BaseTrial):
     @property
     def datetime_start(self) -> datetime.datetime | None:
         """When the study began it."""
-        found = self._call("datetime_start")
-        return datetime.datetime.fromisoformat(found) if found else None
+        begun = self._call("datetime_start")
+        return datetime.datetime.fromisoformat(begun) if begun else None
 
     @property
     def number(self) -> int:
@@ -148,7 +149,7 @@ def _tried(folder: Path, line: Caller, asked: int) -> int:
         objective, _, _ = kept(folder)
         values = objective(trial)
     except optuna.TrialPruned:
-        if trial.left:  # set aside, and perhaps to go on: the program finds out which
+        if trial.set_aside:  # set aside, and perhaps to go on: the program finds out which
             return sdk.PREEMPTED
         line.ask({"trial": asked, "call": "pruned"})
         return 0

@@ -21,7 +21,8 @@ import optuna
 from optuna.distributions import distribution_to_json
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from ganger.client.answers import ChildAnswer, JobDetail
+from ganger.client.answering.families import ChildAnswer
+from ganger.client.answers import JobDetail
 from ganger.client.call import Outcome, keep
 from ganger.client.connection import Client
 from ganger.client.states import OVER
@@ -124,7 +125,7 @@ class StudyTrials:
         self._over: set[int] = set()
 
     def answer(self, said: dict[str, Any]) -> dict[str, Any]:
-        """What a trial is told."""
+        """The answer to what a trial asks."""
         try:
             with self._lock:
                 return self._answer(int(said["trial"]), str(said["call"]), said)
@@ -150,8 +151,8 @@ class StudyTrials:
         if call in _ASKED:
             return {"value": getattr(trial, call)(*said["args"], **said["kwargs"])}
         if call == "distributions":
-            found = trial.distributions
-            return {"value": {name: distribution_to_json(each) for name, each in found.items()}}
+            by_name = trial.distributions
+            return {"value": {name: distribution_to_json(each) for name, each in by_name.items()}}
         if call == "datetime_start":
             at = trial.datetime_start
             return {"value": at.isoformat() if at else None}

@@ -143,26 +143,26 @@ class GangerSearchCV(BaseSearchCV):  # type: ignore[misc]
             )
         if self.resource in self.space:
             raise BadInput("it is in the space", where="resource", mend="take it out of there")
-        most, least = self.max_resources, self.min_resources
+        ceiling, least = self.max_resources, self.min_resources
         if self.resource is None:
-            most = least = 1
+            ceiling = least = 1
         elif self.resource == SAMPLES:
             count = len(X) if hasattr(X, "__len__") else X.shape[0]
-            most = min(most or count, count)
+            ceiling = min(ceiling or count, count)
             classes = len(np.unique(y)) if is_classifier(self.estimator) else 1
             splits = self._checked_cv_orig.get_n_splits(X, y, **split_params)
-            least = min(least or 2 * splits * classes, most)
+            least = min(least or 2 * splits * classes, ceiling)
             self._samples = count
-        elif most is None:
+        elif ceiling is None:
             raise BadInput(f"up to how much {self.resource}?", where="max_resources",
                            mend="state it")  # fmt: skip
         least = least or 1
-        if not 0 < least <= most:
-            raise BadInput(f"from {least} to {most}", where="min_resources", mend="lower it")
+        if not 0 < least <= ceiling:
+            raise BadInput(f"from {least} to {ceiling}", where="min_resources", mend="lower it")
         if self.factor < 2:
             raise BadInput(f"{self.factor} is below 2", where="factor")
-        self.min_resources_, self.max_resources_ = least, most
-        self.n_resources_ = _ladder(least, most, self.factor)
+        self.min_resources_, self.max_resources_ = least, ceiling
+        self.n_resources_ = _ladder(least, ceiling, self.factor)
 
     def _run_search(self, evaluate_candidates: Any) -> None:
         """Let the recipe run trials, whose reports are mean scores."""
@@ -217,7 +217,7 @@ class GangerSearchCV(BaseSearchCV):  # type: ignore[misc]
         """Scores of configurations at a resource each, with the number of their trial."""
 
         def scores(wanted: list[tuple[int, dict[str, Any], int]], metric: str) -> list[float]:
-            found = list[float]()
+            means = list[float]()
             for resource, group in groupby(wanted, lambda each: each[2]):
                 trials, candidates = [], []
                 for number, candidate, _ in group:
@@ -230,8 +230,8 @@ class GangerSearchCV(BaseSearchCV):  # type: ignore[misc]
                     candidates = [each | {self.resource: resource} for each in candidates]
                 more = {"n_resources": [resource] * len(trials), "trial": trials}
                 results = evaluate(candidates, cv, more_results=more)
-                found += results[f"mean_test_{metric}"][-len(trials) :].tolist()
-            return found
+                means += results[f"mean_test_{metric}"][-len(trials) :].tolist()
+            return means
 
         return scores
 
@@ -240,17 +240,17 @@ class GangerSearchCV(BaseSearchCV):  # type: ignore[misc]
         """The best of those that had the most of the resource."""
         if callable(refit):
             return int(BaseSearchCV._select_best_index(refit, refit_metric, results))
-        most = np.asarray(results["n_resources"])
+        resources = np.asarray(results["n_resources"])
         scores: NDArray[np.float64] = np.array(results[f"mean_test_{refit_metric}"], float)
         scores = np.where(np.isnan(scores), -np.inf, scores)
-        return int(np.lexsort((-np.arange(len(scores)), scores, most))[-1])
+        return int(np.lexsort((-np.arange(len(scores)), scores, resources))[-1])
 
 
-def _ladder(least: int, most: int, factor: int) -> list[int]:
+def _ladder(least: int, ceiling: int, factor: int) -> list[int]:
     """How much trials get, step by step."""
     steps = [least]
-    while steps[-1] < most:
-        steps.append(min(steps[-1] * factor, most))
+    while steps[-1] < ceiling:
+        steps.append(min(steps[-1] * factor, ceiling))
     return steps
 
 
@@ -258,8 +258,8 @@ Evaluate = Callable[[list[tuple[int, dict[str, Any], int]], str], list[float]]
 
 
 class Tried:
-    """A space for searchers, and how its points are said to an estimator: of a distribution the
-    place on its scale, of a list the place in it. Raises BadInput."""
+    """A space for searchers, and what its points mean to an estimator. A point has the place on
+    the scale of a distribution, and the place in a list. Raises BadInput."""
 
     def __init__(self, space: Any) -> None:
         if not isinstance(space, Mapping) or not space:
@@ -284,7 +284,7 @@ class Tried:
             return Parameter(high=1.0 - _LEAST)
         if not isinstance(given, Sequence | np.ndarray) or not len(given):
             raise BadInput(
-                f"{type(given).__name__} is no list of values and no distribution",
+                f"{type(given).__name__} is neither a list of values nor a distribution",
                 where=f"space: {name}",
                 mend='use a list, a distribution of scipy, or words like "log:1e-4..1e-1"',
             )
@@ -327,7 +327,7 @@ class _Trials:
         self._tried, self._searcher, self._steps = tried, searcher, steps
         self._metric, self._evaluate = metric, evaluate
         self._points: dict[int, Point] = {}
-        self._told: dict[int, int] = {}
+        self._reported: dict[int, int] = {}
         """By trial how many reports it has made."""
         self._known: dict[tuple[int, int], float] = {}
         self._runs: Callable[[int], bool] = lambda job: False
@@ -339,7 +339,7 @@ class _Trials:
     def draw(self, search: str, job: int) -> tuple[str, AsMeasured] | None:
         """The next trial."""
         point = self._searcher.ask()
-        self._points[job], self._told[job] = point, 0
+        self._points[job], self._reported[job] = point, 0
         return f"trial-{job}", self._curve(job, self._steps)
 
     def copy(self, job: int, of: int, epoch: float) -> tuple[str, AsMeasured] | None:
@@ -357,9 +357,9 @@ class _Trials:
         """What a trial reports at a step."""
         if (job, number) not in self._known:
             now = {job: number}
-            for other, told in self._told.items():
-                if other != job and told < len(self._steps) and self._runs(other):
-                    now.setdefault(other, told)
+            for other, count in self._reported.items():
+                if other != job and count < len(self._steps) and self._runs(other):
+                    now.setdefault(other, count)
             wanted = sorted(
                 (step, other) for other, step in now.items() if (other, step) not in self._known
             )
@@ -371,7 +371,7 @@ class _Trials:
                 wanted, self._evaluate(asked, self._metric), strict=True
             ):
                 self._known[other, step] = score
-        self._told[job] = max(self._told[job], number + 1)
+        self._reported[job] = max(self._reported[job], number + 1)
         return self._known[job, number]
 
 

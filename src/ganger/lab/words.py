@@ -83,12 +83,15 @@ def tied(one: Group, two: Group, metric: str) -> bool:
 
 
 def alike_by_seed(
-    one: Mapping[int, float | None], two: Mapping[int, float | None], mine: float, others: float
+    figures: Mapping[int, float | None],
+    opposed: Mapping[int, float | None],
+    mine: float,
+    others: float,
 ) -> bool:
     """Whether a figure of two groups cannot be distinguished, by seed and in the mean (`mine`,
     `others`): over several seeds the 95 % interval of the difference holds 0, else they are
     `ALIKE`."""
-    pairs = [(figure, two[seed]) for seed, figure in one.items() if seed in two]
+    pairs = [(figure, opposed[seed]) for seed, figure in figures.items() if seed in opposed]
     gap = confidence(a - b for a, b in pairs if a is not None and b is not None)
     if gap.half_width > 0:
         return abs(gap.mean) <= gap.half_width

@@ -271,8 +271,8 @@ class Order(Ask):
         BadInput. Wants the daemon's lock."""
         turn = Turn(daemon.now(), daemon.kernel)
         self.enter(turn, daemon)
-        found = [event for event in turn.events if isinstance(event, Command)]
-        return found + [
+        commands = [event for event in turn.events if isinstance(event, Command)]
+        return commands + [
             Command(row, "release")
             for row, held in turn.held.items()
             if not held and not daemon.gates.besides_people(row)

@@ -16,7 +16,8 @@ import click
 from ganger.cli import completion
 from ganger.cli.live.jobs import path_of
 from ganger.cli.text import clock, print_json, table
-from ganger.client.answers import ChildAnswer, FamilyAnswer, JobDetail, NodeAnswer, ReportAnswer
+from ganger.client.answering.families import ChildAnswer, FamilyAnswer, ReportAnswer
+from ganger.client.answers import JobDetail, NodeAnswer
 from ganger.client.connection import Client, NoDaemon, Refusal
 from ganger.client.grid import spoken
 from ganger.client.shown import shown
@@ -55,11 +56,11 @@ def fitted(experiment: Experiment, gpus: int) -> Experiment:
 def _trials(client: Client, search: JobDetail) -> list[JobDetail]:
     """Its trials, each with all about it."""
     jobs = [str(child.job) for child in search.family.children] if search.family else []
-    found = list[JobDetail]()
+    details = list[JobDetail]()
     for first in range(0, len(jobs), _AT_ONCE):
         path = f"/v1/jobs/{path_of(jobs[first : first + _AT_ONCE])}"
-        found += client.call("GET", path, list[JobDetail])
-    return found
+        details += client.call("GET", path, list[JobDetail])
+    return details
 
 
 def going_on(client: Client, search: str) -> JobDetail:
@@ -90,7 +91,7 @@ def earlier(
         )
     if fields["searcher"] == "client":
         raise BadInput(
-            "a searcher of your own is told of this search only",
+            "a searcher of your own gets the reports of this search only",
             where="--warm-start",
             mend="let it read what it should know, as `ganger tune export` writes it",
         )
@@ -319,8 +320,8 @@ def report(searches: tuple[str, ...], file: Path) -> None:
         detail = search_named(client, search)
         if detail.family is None:
             raise BadInput(f"search {detail.label} has no trial yet")
-        found = _trials(client, detail)
-        runs.append(run_of(detail, found, list(_reports(client, detail)), gpus, time.time()))
+        trials = _trials(client, detail)
+        runs.append(run_of(detail, trials, list(_reports(client, detail)), gpus, time.time()))
     command = shlex.join(["ganger", *sys.argv[1:]])
     title = "Searches" if len(runs) > 1 else f"Search: {runs[0].experiment}"
     try:

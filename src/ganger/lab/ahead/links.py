@@ -1,4 +1,4 @@
-"""Which link between nodes slows a job that computes, and who else is on it."""
+"""Which link between nodes slows a job that computes, and which jobs share that link."""
 
 from __future__ import annotations
 

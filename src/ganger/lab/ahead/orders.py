@@ -57,10 +57,10 @@ def effects(
         Moved(job, _within(before, job, until), _within(after, job, until))
         for job in sorted(before.keys() | after.keys())
     ]
-    others = [one for one in every if one.job not in about]
-    moved = [one for one in others if abs(one.after - one.before) >= TOLD]
-    moved.sort(key=lambda one: (one.before - one.after, one.job))
-    return Effects(moved, len(others), until, [one for one in every if one.job in about])
+    others = [move for move in every if move.job not in about]
+    moved = [move for move in others if abs(move.after - move.before) >= TOLD]
+    moved.sort(key=lambda move: (move.before - move.after, move.job))
+    return Effects(moved, len(others), until, [move for move in every if move.job in about])
 
 
 def _within(starts: dict[int, int], job: int, until: int) -> int:

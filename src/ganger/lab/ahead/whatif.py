@@ -305,13 +305,13 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
 
 
-def past(kernel: Kernel, since: int, most: int = 1 << 60) -> Trace:
+def past(kernel: Kernel, since: int, jobs_max: int = 1 << 60) -> Trace:
     """The jobs that finished since `since` (microseconds) as a trace, with what they truly took, of
-    more than `most` the last; without searches, services and their children, which take what they
-    are given."""
+    more than `jobs_max` the last; without searches, services and their children, which take what
+    they are given."""
     jobs, n = kernel.jobs, kernel.jobs.n
     rows = np.flatnonzero((jobs.phase[:n] == Phase.FINISHED) & (jobs.finished[:n] >= since))
-    rows = rows[_alone(jobs, rows) & (jobs.work[rows] > 0)][-most:]
+    rows = rows[_alone(jobs, rows) & (jobs.work[rows] > 0)][-jobs_max:]
     lasts = np.ceil(jobs.work[rows]).astype(np.int64)
     return _trace(jobs, rows, lasts, "history")
 
@@ -329,11 +329,11 @@ def _trace(jobs: Jobs, rows: NDArray[np.int64], lasts: NDArray[np.int64], name: 
     return Trace(declared, lasts, name, "this cluster")
 
 
-def present(kernel: Kernel, luck: np.random.Generator | None, most: int) -> Trace:
+def present(kernel: Kernel, luck: np.random.Generator | None, jobs_max: int) -> Trace:
     """The jobs that run and wait as a trace in which all are submitted at once: those that run come
-    first, with what is left of them, then those that wait, by priority; of more than `most` the
-    first. Run times are drawn from what is known of jobs alike, or without `luck` as believed.
-    Searches, services and their children are left out."""
+    first, with what is left of them, then those that wait, by priority; of more than
+    `jobs_max` the first. Run times are drawn from what is known of jobs alike, or without `luck` as
+    believed. Searches, services and their children are left out."""
     lasting = believed(kernel) if luck is None else drawn(kernel, luck)
     jobs, n = kernel.jobs, kernel.jobs.n
     phase = jobs.phase[:n]
@@ -341,11 +341,11 @@ def present(kernel: Kernel, luck: np.random.Generator | None, most: int) -> Trac
     rows = rows[_alone(jobs, rows)]
     waits = phase[rows] == Phase.PENDING
     first = np.where(waits, -jobs.priority[rows].astype(np.int64), 0)
-    rows = rows[np.lexsort((rows, first, waits))][:most]
+    rows = rows[np.lexsort((rows, first, waits))][:jobs_max]
     done = np.asarray(kernel.view.work(rows), np.float64)
-    left = np.maximum(lasting[rows] - done, SECOND).astype(np.int64)
-    found = _trace(jobs, rows, left, "queue")
-    due = found.declared.deadline < NEVER
-    found.declared.submitted[:] = 0
-    found.declared.deadline[due] = np.maximum(found.declared.deadline[due] - kernel.now, 0)
-    return found
+    lasts = np.maximum(lasting[rows] - done, SECOND).astype(np.int64)
+    queue = _trace(jobs, rows, lasts, "queue")
+    due = queue.declared.deadline < NEVER
+    queue.declared.submitted[:] = 0
+    queue.declared.deadline[due] = np.maximum(queue.declared.deadline[due] - kernel.now, 0)
+    return queue

@@ -15,7 +15,8 @@ from typing import Final
 
 import msgspec
 
-from ganger.client.answers import ChildAnswer, JobDetail
+from ganger.client.answering.families import ChildAnswer
+from ganger.client.answers import JobDetail
 from ganger.client.states import OVER
 from ganger.client.strangers import others_may_change
 from ganger.core.errors import BadInput
@@ -42,25 +43,25 @@ class Keep(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 def keep_of(text: str, where: str = "--keep") -> Keep:
     """What `best=1,last=2,disk=20GiB` says. Raises BadInput."""
-    found = dict[str, int]()
+    limits = dict[str, int]()
     for word in text.split(","):
         name, equals, amount = (piece.strip() for piece in word.partition("="))
-        if not equals or name not in _NAMES or name in found:
+        if not equals or name not in _NAMES or name in limits:
             raise BadInput(
                 f"{word!r} does not say what is kept", where=where,
                 mend="write like best=1,last=2,disk=20GiB",
             )  # fmt: skip
         if name == "disk":
-            found[name] = parse_memory(amount, where=f"{where}: disk") * _MIB
+            limits[name] = parse_memory(amount, where=f"{where}: disk") * _MIB
         elif not _NUMBER.fullmatch(amount) or int(amount) > _MOST:
             raise BadInput(
                 f"{name} of {amount!r}", where=where, mend=f"use a number from 0 to {_MOST:,}"
             )
         else:
-            found[name] = int(amount)
-    if not any(found.values()):
+            limits[name] = int(amount)
+    if not any(limits.values()):
         raise BadInput("it keeps nothing", where=where, mend="keep at least best=1")
-    return Keep(**found)
+    return Keep(**limits)
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ class Removed:
 
     jobs: list[int]
     freed: int
-    left: int
+    remaining: int
     why: str = ""
 
     def __str__(self) -> str:
@@ -106,7 +107,7 @@ class Removed:
         trials = f"{len(self.jobs)} trial{'s' * (len(self.jobs) != 1)}"
         listed = f" (jobs {' '.join(map(str, self.jobs[:20]))}{' ...' * (len(self.jobs) > 20)})"
         said = f"removed checkpoints of {trials}{listed * bool(self.jobs)}, {amount(self.freed)};"
-        return f"{said} {amount(self.left)} are left{f': {self.why}' * bool(self.why)}"
+        return f"{said} {amount(self.remaining)} are left{f': {self.why}' * bool(self.why)}"
 
 
 def amount(size: int) -> str:
@@ -140,7 +141,7 @@ def thin(
     places = {child.job: child for child in family.children} if family is not None else {}
     _refuse_foreign(folder, [child.checkpoint_dir for child in places.values()])
     known = [(job, places[job.job]) for job in trials if job.job in places]
-    saved = [found for job, child in known if (found := _saved(job, child, folder)) is not None]
+    saved = [entry for job, child in known if (entry := _saved(job, child, folder)) is not None]
     total = sum(each.size for each in saved)
     if family is not None and family.recipe.startswith(COPYING) and search.state not in OVER:
         return Removed([], 0, total, "trials may begin with copies of others until the search ends")
@@ -155,20 +156,20 @@ def thin(
             continue
         gone.append(each.job)
         freed += each.size
-    left = total - freed
-    if keep.disk and left > keep.disk and not why:
+    remaining = total - freed
+    if keep.disk and remaining > keep.disk and not why:
         why = f"more than {amount(keep.disk)}, since it is in use, or the best"
-    return Removed(gone, freed, left, why)
+    return Removed(gone, freed, remaining, why)
 
 
 def _refuse_foreign(folder: Path, stated: Sequence[str]) -> None:
     """Raise BadInput unless each trial that saves in a folder of its own does so in this one, and
     it is the user's, and nobody else may change it: entries could be exchanged."""
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError as error:
         raise BadInput(f"cannot look into it: {error.strerror}", where=str(folder)) from None
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise BadInput("it is not a folder", where=str(folder))
     if not stated or any(not text or Path(text).parent.resolve() != folder for text in stated):
         raise BadInput(
@@ -176,8 +177,8 @@ def _refuse_foreign(folder: Path, stated: Sequence[str]) -> None:
             mend="name the folder of --checkpoints",
         )  # fmt: skip
     for path in (folder, *folder.parents):
-        found = path.stat()
-        if found.st_uid not in (0, os.geteuid()) or others_may_change(found):
+        status = path.stat()
+        if status.st_uid not in (0, os.geteuid()) or others_may_change(status):
             raise BadInput(
                 f"others may change {'it' if path == folder else path}", where=str(folder),
                 mend="save in a folder that only you can change",
@@ -216,7 +217,7 @@ def size_of(folder: Path) -> int:
 
 def _remove(folder: Path) -> None:
     """Remove a folder of the user's own, through no link. Raises OSError."""
-    found = folder.lstat()
-    if found.st_uid != os.geteuid() or found.st_dev != folder.parent.stat().st_dev:
+    status = folder.lstat()
+    if status.st_uid != os.geteuid() or status.st_dev != folder.parent.stat().st_dev:
         raise PermissionError("it belongs to somebody else, or is a disk of its own")
     shutil.rmtree(folder)

@@ -60,7 +60,7 @@ def paid_by(held: Sequence[Segment], rates: Sequence[Rate]) -> list[Paid]:
     """What was paid over time for what a search held, each GPU at the rate of its node; money is
     None without rates."""
     moments = sorted({0.0, *(m for each in held for m in (each.start_seconds, each.end_seconds))})
-    found = []
+    payments = []
     for moment in moments:
         until = [
             each._replace(end_seconds=min(each.end_seconds, moment))
@@ -70,8 +70,8 @@ def paid_by(held: Sequence[Segment], rates: Sequence[Rate]) -> list[Paid]:
         hours = sum(
             each.devices.bit_count() * (each.end_seconds - each.start_seconds) for each in until
         )
-        found.append(Paid(moment, hours / 3600, bill(until, rates) if rates else None))
-    return found
+        payments.append(Paid(moment, hours / 3600, bill(until, rates) if rates else None))
+    return payments
 
 
 def bill(held: Iterable[Segment], rates: Sequence[Rate], *, longer: int = 0) -> float:

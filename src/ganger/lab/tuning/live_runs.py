@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ganger.client.answers import AttemptAnswer, ChildAnswer, JobDetail, ReportAnswer
+from ganger.client.answering.families import ChildAnswer, ReportAnswer
+from ganger.client.answers import AttemptAnswer, JobDetail
 from ganger.core.tuning.space import Value
 from ganger.lab.result import Segment
 from ganger.lab.tuning.detail import Detail, Reported, paid_by
@@ -44,12 +45,14 @@ def run_of(
         heard.append((at, value))
     nodes = _nodes([search, *trials], gpus)
     place = {name: at for at, name in enumerate(nodes)}
-    held = [part for one in search.attempts for part in _segments(0, one, place, began, now)]
+    held = [
+        part for attempt in search.attempts for part in _segments(0, attempt, place, began, now)
+    ]
     segments = [
         part
         for each in trials
-        for one in each.attempts
-        for part in _segments(numbers[each.job], one, place, began, now)
+        for attempt in each.attempts
+        for part in _segments(numbers[each.job], attempt, place, began, now)
     ]
     end = now if search.finished is None else search.finished
     detail = Detail(curves, segments, nodes, paid_by(held, []))

@@ -10,7 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from ganger.client.answers import Changed, JobDetail, ProposalsAnswer, ReportAnswer
+from ganger.client.answering.families import ProposalsAnswer, ReportAnswer
+from ganger.client.answers import Changed, JobDetail
 from ganger.client.connection import Client, Refusal
 from ganger.core.errors import BadInput
 from ganger.core.tuning.goals import feasible, read_constraint
@@ -46,12 +47,12 @@ def make_of(name: str) -> Make:
         made: Make = loaded(Path(file), called)
         return made
     try:
-        found = getattr(import_module(file), called, None)
+        maker = getattr(import_module(file), called, None)
     except Exception as error:
         raise BadInput(in_a_line(error), where=name, mend="write FILE.py:Class") from error
-    if found is None:
+    if maker is None:
         raise BadInput(f"it defines no {called}", where=file, mend="check the name")
-    return found  # type: ignore[no-any-return]
+    return maker  # type: ignore[no-any-return]
 
 
 class Own:
@@ -123,14 +124,14 @@ class Asked:
         self._client.call("POST", f"{self._path}/proposals", ProposalsAnswer, body=body)
 
     def _proposals(self) -> ProposalsAnswer:
-        found: ProposalsAnswer = self._client.call(
+        proposals: ProposalsAnswer = self._client.call(
             "GET", f"{self._path}/proposals", ProposalsAnswer
         )
-        return found
+        return proposals
 
     def _detail(self) -> JobDetail:
-        found: JobDetail = self._client.call("GET", self._path, list[JobDetail])[0]
-        return found
+        detail: JobDetail = self._client.call("GET", self._path, list[JobDetail])[0]
+        return detail
 
     def _hear(self) -> None:
         """Of the reports since."""

@@ -153,15 +153,15 @@ def result_of(
 
 def _goals(experiment: Experiment, trials: list[Trial]) -> dict[str, Any]:
     """How many trials keep the constraints, and the Pareto front, where there are any."""
-    document, found = experiment.document, dict[str, Any]()
+    document, goals = experiment.document, dict[str, Any]()
     reported = [trial for trial in trials if trial.reports]
     if experiment.constraints:
-        found["trials_feasible"] = sum(trial.feasible for trial in reported)
+        goals["trials_feasible"] = sum(trial.feasible for trial in reported)
     if document.metrics:
         kept = [trial for trial in reported if trial.feasible]
         points = [[trial.last, *(trial.metrics[name] for name in document.metrics)]
                   for trial in kept]  # fmt: skip
-        found["pareto"] = [
+        goals["pareto"] = [
             {
                 "trial": kept[at].number,
                 "configuration": kept[at].configuration,
@@ -170,7 +170,7 @@ def _goals(experiment: Experiment, trials: list[Trial]) -> dict[str, Any]:
             }
             for at in front(points, [document.mode, *document.metrics.values()])
         ]
-    return found
+    return goals
 
 
 def _trials(
@@ -309,9 +309,9 @@ def per_trial(runs: list[TuningRun]) -> str:
         for trial in run.trials:
             figures: list[Value] = [trial.number, trial.configuration, trial.state]
             figures += [_cell(getattr(trial, name)) for name in COLUMNS[3:]]
-            told = {name: _cell(value) for name, value in trial.metrics.items()}
-            told["feasible"] = str(trial.feasible).lower() if trial.reports else ""
-            figures += [told.get(name, "") for name in goals]
+            metrics = {name: _cell(value) for name, value in trial.metrics.items()}
+            metrics["feasible"] = str(trial.feasible).lower() if trial.reports else ""
+            figures += [metrics.get(name, "") for name in goals]
             point = [trial.point.get(name, "") for name in names]
             rows.writerow([run.recipe, run.seed, *figures, *point])
     return stream.getvalue()

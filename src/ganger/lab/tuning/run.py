@@ -182,8 +182,8 @@ def _billed(segments: Sequence[Segment], rates: Sequence[Rate]) -> tuple[float, 
 class Both:
     """Two journals that both record every step."""
 
-    def __init__(self, one: Journal, other: Journal) -> None:
-        self._journals = one, other
+    def __init__(self, first: Journal, other: Journal) -> None:
+        self._journals = first, other
 
     def append(self, revision: int, batch: Batch, plan: Plan | None, memory: Any) -> None:
         """Record one step in both."""

@@ -34,7 +34,7 @@ def to_tensorboard(folder: Path, search: Search, trials: Sequence[Tried]) -> int
     """Write a folder of events for each trial that reported: a scalar for each metric by step, and
     its parameters for the tab of hyper-parameters. How many. Raises
     BadInput for a folder in which there is something, and where tensorboardX is not installed."""
-    if not _there("tensorboardX"):
+    if not _installed("tensorboardX"):
         raise BadInput("it needs tensorboardX", where="--tensorboard",
                        mend="install ganger[tensorboard]")  # fmt: skip
     from tensorboardX import FileWriter
@@ -67,7 +67,7 @@ def to_mlflow(where: str, search: Search, trials: Sequence[Tried]) -> int:
     """Make a run in MLflow for each trial that reported, in an experiment with the name of the
     search; `where` is a folder or the address of a server. How many. Raises BadInput for a search
     that is there already, for what MLflow refuses, and where it is not installed."""
-    if not _there("mlflow"):
+    if not _installed("mlflow"):
         raise BadInput("it needs MLflow", where="--mlflow", mend="install ganger[mlflow]")
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it tells its makers of each use
     if "://" not in where:
@@ -79,8 +79,8 @@ def to_mlflow(where: str, search: Search, trials: Sequence[Tried]) -> int:
     address = where if "://" in where else Path(where).absolute().as_uri()
     try:
         client = MlflowClient(tracking_uri=address)
-        found = client.get_experiment_by_name(search.name)
-        experiment = found.experiment_id if found else client.create_experiment(search.name)
+        known = client.get_experiment_by_name(search.name)
+        experiment = known.experiment_id if known else client.create_experiment(search.name)
         mine = f"tags.`{_SEARCH}` = '{search.number}'"
         if client.search_runs([experiment], mine, max_results=1):
             raise BadInput(f"search {search.number} is there already", where=where,
@@ -114,7 +114,7 @@ def _run(client: Any, experiment: str, search: Search, trial: Tried) -> None:
     client.set_terminated(run, _STATES[trial.ended], round(began + 1000 * last))
 
 
-def _there(module: str) -> bool:
+def _installed(module: str) -> bool:
     """Whether it is installed."""
     try:
         return find_spec(module) is not None
@@ -123,10 +123,10 @@ def _there(module: str) -> bool:
 
 
 def _reporting(trials: Sequence[Tried], where: str) -> list[Tried]:
-    found = [trial for trial in trials if trial.reports]
-    if not found:
+    reporting = [trial for trial in trials if trial.reports]
+    if not reporting:
         raise BadInput("no trial has reported yet", where=where)
-    return found
+    return reporting
 
 
 def _last(trial: Tried) -> dict[str, float]:

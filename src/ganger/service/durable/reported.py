@@ -90,14 +90,14 @@ def reports_of(journal: Journal, job: int, attempt: int) -> int:
 
 def last_metrics(journal: Journal, jobs: Sequence[int]) -> dict[int, dict[str, float]]:
     """Of those of the jobs that reported: the other metrics of the last report."""
-    found = dict[int, dict[str, float]]()
+    metrics = dict[int, dict[str, float]]()
     for job in jobs if journal.version >= REPORTS_SINCE else ():
         row = journal.db.execute(
             "SELECT metrics FROM reports WHERE job = ? ORDER BY id DESC LIMIT 1", (job,)
         ).fetchone()
         if row is not None:
-            found[job] = _METRICS.decode(row[0]) if row[0] else {}
-    return found
+            metrics[job] = _METRICS.decode(row[0]) if row[0] else {}
+    return metrics
 
 
 def last_reports(journal: Journal, jobs: Sequence[int]) -> dict[int, tuple[float, float | None]]:

@@ -167,32 +167,32 @@ def effects_of(daemon: Daemon, order: Order) -> EffectAnswer:
     copy = copier(daemon)
     with daemon.lock:
         commands = order.commands(daemon)
-    found = effects(copy, commands)
+    effect = effects(copy, commands)
     with daemon.lock:
-        moved = [_moved(daemon, one) for one in found.moved]
-        own = [_moved(daemon, one) for one in found.own]
-    later = [one for one in found.moved if one.after > one.before]
+        moved = [_moved(daemon, move) for move in effect.moved]
+        own = [_moved(daemon, move) for move in effect.own]
+    later = [move for move in effect.moved if move.after > move.before]
     return EffectAnswer(
         jobs=sorted({command.job + 1 for command in commands}),
         earlier=len(moved) - len(later),
         later=len(later),
-        same=found.looked - len(moved),
-        until=None if found.until >= NEVER else found.until / SECOND,
+        same=effect.looked - len(moved),
+        until=None if effect.until >= NEVER else effect.until / SECOND,
         moved=[*moved[:MOVED_MAX], *moved[MOVED_MAX:][-MOVED_MAX:]],
         own=own[:MOVED_MAX],
     )
 
 
-def _moved(daemon: Daemon, one: Moved) -> MovedAnswer:
+def _moved(daemon: Daemon, move: Moved) -> MovedAnswer:
     jobs = daemon.kernel.jobs
     return MovedAnswer(
-        job=one.job + 1,
-        label=rows.label(daemon, one.job),
-        name=daemon.names[one.job],
-        user=jobs.users[jobs.user[one.job]],
-        gpus=int(jobs.gpus[one.job]),
-        before=None if one.before >= NEVER else one.before / SECOND,
-        after=None if one.after >= NEVER else one.after / SECOND,
+        job=move.job + 1,
+        label=rows.label(daemon, move.job),
+        name=daemon.names[move.job],
+        user=jobs.users[jobs.user[move.job]],
+        gpus=int(jobs.gpus[move.job]),
+        before=None if move.before >= NEVER else move.before / SECOND,
+        after=None if move.after >= NEVER else move.after / SECOND,
     )
 
 

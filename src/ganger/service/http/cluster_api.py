@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Annotated, Final, Literal
+from typing import Final
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from ganger.client.answering.families import ServiceAnswer
 from ganger.client.answers import (
     FutureAnswer,
     IdleAnswer,
@@ -21,7 +22,6 @@ from ganger.client.answers import (
     PolicyAnswer,
     Quota,
     RolesAnswer,
-    ServiceAnswer,
     Share,
     Status,
     TokenAnswer,
@@ -35,6 +35,15 @@ from ganger.service.commands import Keep, NodeOrder, Order, SetPolicy, SetTenant
 from ganger.service.durable.journal import Journal, named
 from ganger.service.durable.sandbox import futures, past_of, try_policy
 from ganger.service.http.app_context import AppContext
+from ganger.service.http.cluster_bodies import (
+    DAYS_MAX,
+    Down,
+    NewToken,
+    PolicyChange,
+    QuotaChange,
+    RuleChange,
+    WhatIf,
+)
 from ganger.service.http.request_helpers import (
     Answer,
     asked,
@@ -45,111 +54,24 @@ from ganger.service.http.request_helpers import (
     world_of,
 )
 from ganger.service.idle import RULE as IDLE_SETTING
-from ganger.service.idle import Action
+from ganger.service.jobs.rights import SETTING as RIGHTS_SETTING
 from ganger.service.jobs.rights import (
-    PLAIN_PRIORITY,
-    PLAIN_WEIGHT,
     Rights,
     TenantRights,
-    with_members,
 )
-from ganger.service.jobs.rights import SETTING as RIGHTS_SETTING
 from ganger.service.jobs.roles import SETTING as ROLES_SETTING
 from ganger.service.jobs.roles import Roles
-from ganger.service.jobs.submission import PRIORITY_MAX, checked_text
+from ganger.service.jobs.submission import checked_text
 from ganger.service.notices.notify import Message
 from ganger.service.reports import families, rows
 from ganger.service.reports.gpu_map import gpu_map
 from ganger.service.reports.usage import parse_prices, prices_of, usage, usage_between
 from ganger.workloads.clusters import is_short, load_cluster
 
-DAYS_MAX: Final = 36_500
 NODES_MAX: Final = 10_000
 RECIPES_MAX: Final = 100
 HISTORY_JOBS_MAX: Final = 20_000
 STEPS_APART_SECONDS: Final = 0.1
-
-
-class QuotaChange(msgspec.Struct, forbid_unknown_fields=True):
-    """What a tenant may have from now on; what is left out stays, null takes it away. `limit`: GPUs
-    that its jobs may hold under any recipe; `quota` (GPUs) and `weight` are for recipes that know
-    them. `budget`: USD that what its jobs hold may cost in all, and `beyond`, what follows then:
-    `warn`, `ask` (its jobs wait until somebody gives more) or `stop` (those that run are stopped,
-    too). `members` may submit to it from now on, each with a priority of at most so much (null: of
-    `max_priority`), and those of `without` no longer; `max_priority` and `max_weight` are the most
-    that its jobs may state."""
-
-    limit: Annotated[float, msgspec.Meta(ge=0.0, le=1e9)] | msgspec.UnsetType | None = msgspec.UNSET
-    quota: Annotated[int, msgspec.Meta(ge=0, le=10**9)] | msgspec.UnsetType | None = msgspec.UNSET
-    weight: float | msgspec.UnsetType | None = msgspec.UNSET
-    budget: float | msgspec.UnsetType | None = msgspec.UNSET
-    beyond: Literal["warn", "ask", "stop"] | msgspec.UnsetType | None = msgspec.UNSET
-    members: dict[str, int | None] = {}
-    without: list[str] = []
-    max_priority: int | msgspec.UnsetType | None = msgspec.UNSET
-    max_weight: float | msgspec.UnsetType | None = msgspec.UNSET
-
-    def rights_after(self, before: TenantRights) -> TenantRights:
-        """What the tenant's jobs may state after this. Raises BadInput."""
-        for name, value in (
-            ("max_priority", self.max_priority),
-            *(("members", most) for most in self.members.values()),
-        ):
-            if isinstance(value, int) and not -PRIORITY_MAX <= value < PRIORITY_MAX:
-                raise BadInput(
-                    f"{value} is not in {-PRIORITY_MAX} .. {PRIORITY_MAX - 1}", where=name
-                )
-        found = with_members(before, self.members, self.without)
-        if self.max_priority is not msgspec.UNSET:
-            most = PLAIN_PRIORITY if self.max_priority is None else self.max_priority
-            found = msgspec.structs.replace(found, max_priority=most)
-        if self.max_weight is not msgspec.UNSET:
-            heaviest = PLAIN_WEIGHT if self.max_weight is None else self.max_weight
-            found = msgspec.structs.replace(found, max_weight=heaviest)
-        return found
-
-
-class RuleChange(msgspec.Struct, forbid_unknown_fields=True):
-    """What may be changed of the rule for idle jobs; null leaves it."""
-
-    action: Action | None = None
-    after: Annotated[float, msgspec.Meta(gt=0.0, le=1e9)] | None = None
-    gpu: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
-    cores: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] | None = None
-
-
-class NewToken(msgspec.Struct, forbid_unknown_fields=True):
-    """Whose the token is, and whether its bearer is a `user` or an `admin`."""
-
-    user: str
-    role: str = "user"
-
-
-class PolicyChange(msgspec.Struct, forbid_unknown_fields=True):
-    """Other recipes: `recipe` for jobs, `inner` for trials inside what their search holds,
-    `serving` for services; null leaves one as it is, `none` takes it away. With `dry_run` only what
-    they would do at once."""
-
-    recipe: str | None = None
-    inner: str | None = None
-    serving: str | None = None
-    knows: str = ""
-    dry_run: bool = False
-
-
-class WhatIf(msgspec.Struct, forbid_unknown_fields=True):
-    """Recipes to compare with the one in force; nodes to `add`, like `1x4xA100`; with
-    `history_days` it is played with the jobs that finished in so many days."""
-
-    recipes: list[str] = []
-    add: str = ""
-    history_days: Annotated[float, msgspec.Meta(ge=0.0, le=DAYS_MAX)] = 0.0
-
-
-class Down(msgspec.Struct, forbid_unknown_fields=True):
-    """How to go down: running jobs go on, or with `jobs` are stopped first and put back in line."""
-
-    jobs: bool = False
 
 
 async def list_nodes(request: Request) -> list[NodeAnswer]:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
+from ganger.client.answering.families import ProposalsAnswer, ReportAnswer, ServiceAnswer
 from ganger.client.answers import (
     Changed,
     EffectAnswer,
@@ -21,11 +22,8 @@ from ganger.client.answers import (
     OutputPiece,
     PastAnswer,
     PolicyAnswer,
-    ProposalsAnswer,
     Quota,
-    ReportAnswer,
     RolesAnswer,
-    ServiceAnswer,
     Share,
     Status,
     Submitted,
@@ -34,6 +32,7 @@ from ganger.client.answers import (
 )
 from ganger.client.gpu_map import MapAnswer
 from ganger.service.http import cluster_api as cluster
+from ganger.service.http import cluster_bodies as bodies
 from ganger.service.http import job_api as jobs
 from ganger.service.http.request_helpers import Answer
 
@@ -118,15 +117,15 @@ ENDPOINTS: Final = (
         for verb in ("drain", "resume")
     ),
     Endpoint("GET", "/v1/policy", cluster.show_policy, PolicyAnswer),
-    Endpoint("PUT", "/v1/policy", cluster.set_policy, PolicyAnswer, cluster.PolicyChange),
-    Endpoint("POST", "/v1/whatif", cluster.whatif, list[FutureAnswer], cluster.WhatIf),
+    Endpoint("PUT", "/v1/policy", cluster.set_policy, PolicyAnswer, bodies.PolicyChange),
+    Endpoint("POST", "/v1/whatif", cluster.whatif, list[FutureAnswer], bodies.WhatIf),
     Endpoint("GET", "/v1/history", cluster.history, PastAnswer, query=("days", "limit")),
     Endpoint("GET", "/v1/fairshare", cluster.fairshare, list[Share]),
     Endpoint("GET", "/v1/quotas", cluster.list_quotas, list[Quota]),
-    Endpoint("PATCH", "/v1/quotas/{tenant}", cluster.set_quota, list[Quota], cluster.QuotaChange),
+    Endpoint("PATCH", "/v1/quotas/{tenant}", cluster.set_quota, list[Quota], bodies.QuotaChange),
     Endpoint("DELETE", "/v1/quotas/{tenant}", cluster.forget_quota, list[Quota]),
     Endpoint("GET", "/v1/roles", cluster.show_roles, RolesAnswer),
-    Endpoint("POST", "/v1/tokens", cluster.make_token, TokenAnswer, cluster.NewToken, code=201),
+    Endpoint("POST", "/v1/tokens", cluster.make_token, TokenAnswer, bodies.NewToken, code=201),
     Endpoint("DELETE", "/v1/tokens/{token}", cluster.revoke_token, RolesAnswer),
     Endpoint("PUT", "/v1/admins/{user}", cluster.admin_order(True), RolesAnswer),
     Endpoint("DELETE", "/v1/admins/{user}", cluster.admin_order(False), RolesAnswer),
@@ -134,10 +133,10 @@ ENDPOINTS: Final = (
         "GET", "/v1/usage", cluster.show_usage, list[Usage], query=("prices", "since", "until")
     ),
     Endpoint("GET", "/v1/idle", cluster.show_idle, IdleAnswer),
-    Endpoint("PATCH", "/v1/idle", cluster.set_idle, IdleAnswer, cluster.RuleChange),
+    Endpoint("PATCH", "/v1/idle", cluster.set_idle, IdleAnswer, bodies.RuleChange),
     Endpoint("GET", "/v1/notify", cluster.show_notify, NotifyAnswer),
     Endpoint("POST", "/v1/notify/test", cluster.test_notify, NotifyAnswer),
-    Endpoint("POST", "/v1/shutdown", cluster.shutdown, dict[str, bool], cluster.Down),
+    Endpoint("POST", "/v1/shutdown", cluster.shutdown, dict[str, bool], bodies.Down),
     Endpoint("GET", "/v1/events", cluster.events, str, query=("since", "steps")),
     Endpoint("GET", "/metrics", cluster.metrics, str),
 )

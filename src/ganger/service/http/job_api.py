@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ganger.client import grid
+from ganger.client.answering.families import ProposalsAnswer, ReportAnswer
 from ganger.client.answers import (
     Changed,
     EffectAnswer,
@@ -21,8 +22,6 @@ from ganger.client.answers import (
     JobDetail,
     JobPage,
     OutputPiece,
-    ProposalsAnswer,
-    ReportAnswer,
     Submitted,
 )
 from ganger.client.request import JobRequest
@@ -184,8 +183,8 @@ def _prepared(world: AppContext, who: Who, wanted: list[JobRequest]) -> list[Pre
 
 def _notes(wanted: list[JobRequest], world: AppContext) -> list[str]:
     """What their submitter should know of requests that were accepted."""
-    notes = [note for one in wanted if (note := tried_again(one))]
-    if any(one.mail_to for one in wanted) and not world.notifier.takes_mail():
+    notes = [note for request in wanted if (note := tried_again(request))]
+    if any(request.mail_to for request in wanted) and not world.notifier.takes_mail():
         notes.append(
             "no mail is sent: notify.toml has no [smtp] table (see `ganger daemon notify`)"
         )
@@ -312,27 +311,27 @@ def order(verb: str) -> Callable[[Request], Answer]:
 async def try_order(request: Request) -> EffectAnswer:
     """What an order about the jobs in the path would do to the other jobs; nothing is changed."""
     body = await body_of(request, Trial)
-    world, found = world_of(request), rows_named(request)
+    world, named = world_of(request), rows_named(request)
     if body.verb == "priority":
-        _refuse_beyond(request, found, Update(priority=body.priority))
-    order = Order(found, {body.verb: float(body.priority)})
+        _refuse_beyond(request, named, Update(priority=body.priority))
+    order = Order(named, {body.verb: float(body.priority)})
     return await world.looks.look(who_of(request), effects_of, world.daemon, order)
 
 
 async def submit_again(request: Request) -> Submitted:
     """Submit the job or the array in the path once more, as it was; the first new job."""
-    world, who, found = world_of(request), who_of(request), rows_named(request)
+    world, who, named = world_of(request), who_of(request), rows_named(request)
     daemon = world.daemon
     if world.shared:  # it would run as its owner
         with daemon.lock:
-            world.refuse_others(who, found)
+            world.refuse_others(who, named)
     with daemon.lock:
-        jobs = again(daemon, found)
-    for one in jobs:
-        spec = one.spec
+        jobs = again(daemon, named)
+    for new in jobs:
+        spec = new.spec
         world.refuse_beyond(who, spec.tenant, spec.priority, spec.weight)
         with daemon.lock:
-            world.refuse_unfit_family(who, spec.kind.name.lower(), (), one.facts.task >= 0)
+            world.refuse_unfit_family(who, spec.kind.name.lower(), (), new.facts.task >= 0)
         world.fits(spec.shape)
     accepted = await asked(world, Submit(jobs))
     with daemon.lock:
@@ -392,7 +391,7 @@ async def propose(request: Request) -> ProposalsAnswer:
     for values in body.configurations:
         if space.read(values) is None or set(values) - set(proposals.space):
             raise BadInput(
-                f"{grid.spoken(values)[:200]!r} is no point of the space", where="configurations"
+                f"{grid.spoken(values)[:200]!r} is not a point of the space", where="configurations"
             )
     wanted = world_of(request).daemon.proposing.give(row, body.configurations)
     return ProposalsAnswer(wanted=wanted, space=proposals.space, seed=proposals.seed)

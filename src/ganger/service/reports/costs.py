@@ -30,15 +30,16 @@ def cost_of(
     jobs, nodes = daemon.kernel.jobs, daemon.kernel.nodes
     if jobs.within[row] >= 0:
         return None, None
-    prices = {one.name: one.price for one in daemon.header.cluster.gpu_types if one.price > 0}
+    types = daemon.header.cluster.gpu_types
+    prices = {kind.name: kind.price for kind in types if kind.price > 0}
     part = jobs.shapes[jobs.shape[row]].roles[0].needs.share
     hours, cost = 0.0, 0.0
     known, now = True, daemon.now()
-    for one in attempts:
-        if one.placement is None or one.started < 0:
+    for attempt in attempts:
+        if attempt.placement is None or attempt.started < 0:
             continue
-        lasted = max((one.ended if one.ended >= 0 else now) - one.started, 0)
-        for slot in one.placement:
+        lasted = max((attempt.ended if attempt.ended >= 0 else now) - attempt.started, 0)
+        for slot in attempt.placement:
             held = lasted * slot.devices.bit_count() * (slot.share or part) / WHOLE / HOUR
             price = price_of(nodes, slot.node, prices)
             hours += held

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from ganger.client.answers import (
+from ganger.client.answering.families import (
     ChildAnswer,
     FamilyAnswer,
     ReportAnswer,
@@ -88,10 +88,10 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
         for child in rows[-SHOWN_MAX:]
         for facts in [daemon.reader.facts(child)]
     ]
-    told = [
+    values = [
         (child, value) for child, (_, value) in reports.items() if value is not None and kept[child]
     ]
-    best = better(daemon, row)(told, key=lambda one: one[1])[0] + 1 if told else None
+    best = better(daemon, row)(values, key=lambda one: one[1])[0] + 1 if values else None
     return FamilyAnswer(
         children=children,
         best=best,
@@ -101,7 +101,7 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
         ended_by=ended_by(daemon, row),
         metrics=metrics,
         constraints=[str(each) for each in constraints],
-        pareto=_front(daemon, row, told, metrics, others),
+        pareto=_front(daemon, row, values, metrics, others),
     )
 
 
@@ -116,7 +116,7 @@ def _goals(daemon: Daemon, row: int) -> tuple[dict[str, str], tuple[Constraint, 
 def _front(
     daemon: Daemon,
     row: int,
-    told: Sequence[tuple[int, float]],
+    values: Sequence[tuple[int, float]],
     metrics: dict[str, str],
     others: dict[int, dict[str, float]],
 ) -> list[int]:
@@ -124,10 +124,10 @@ def _front(
     if not metrics:
         return []
     points = [
-        [value, *(others[child].get(name, math.nan) for name in metrics)] for child, value in told
+        [value, *(others[child].get(name, math.nan) for name in metrics)] for child, value in values
     ]
     mode = "max" if better(daemon, row) is max else "min"
-    return [told[at][0] + 1 for at in front(points, [mode, *metrics.values()])]
+    return [values[at][0] + 1 for at in front(points, [mode, *metrics.values()])]
 
 
 def services(daemon: Daemon) -> list[ServiceAnswer]:
@@ -149,13 +149,17 @@ def _service(daemon: Daemon, row: int) -> ServiceAnswer:
         user=jobs.users[jobs.user[row]],
         tenant=jobs.tenants[jobs.tenant[row]],
         state=state_of(Phase(jobs.phase[row]), daemon.ends.get(row, ""))[0],
-        gpus=sum(int(jobs.size[one]) for one in family if jobs.phase[one] in HOLDS_DEVICES),
+        gpus=sum(
+            int(jobs.size[member]) for member in family if jobs.phase[member] in HOLDS_DEVICES
+        ),
         replicas=counts(daemon, row),
         windows=[
             WindowAnswer(
-                since=one.since / SECOND, until=one.until / SECOND, figures=dict(one.figures)
+                since=window.since / SECOND,
+                until=window.until / SECOND,
+                figures=dict(window.figures),
             )
-            for one in daemon.kernel.facts.services.get(row, ())
+            for window in daemon.kernel.facts.services.get(row, ())
         ],
     )
 
@@ -227,10 +231,10 @@ def _due(daemon: Daemon, row: int, hours: float) -> float:
     if not any(rate.coarse for rate in rates):
         return hours * max((rate.price for rate in rates), default=0.0)
     held = [
-        Segment(0, one.started / SECOND, one.ended / SECOND, slot.node, slot.devices)
-        for one in daemon.reader.attempts(row)
-        for slot in one.placement or ()
-        if 0 <= one.started <= one.ended
+        Segment(0, attempt.started / SECOND, attempt.ended / SECOND, slot.node, slot.devices)
+        for attempt in daemon.reader.attempts(row)
+        for slot in attempt.placement or ()
+        if 0 <= attempt.started <= attempt.ended
     ]
     return bill(held, [rates[code] for code in nodes.gpu_type[: nodes.n].tolist()], longer=1)
 

@@ -251,9 +251,11 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
     seen = measured(daemon, row) if phase == Phase.RUNNING else Measured()
     done = phase == Phase.FINISHED and attempts and attempts[-1].outcome == "Preempted"
     retired = attempts[-1] if done else None  # it was stopped since it was wanted no more
-    common, found = _common(daemon, row), families.family(daemon, row)
-    if found is not None and len(found.children) == sum(common["children"].values()):
-        common["children"] = dict(sorted(Counter(each.state for each in found.children).items()))
+    common, its_family = _common(daemon, row), families.family(daemon, row)
+    if its_family is not None and len(its_family.children) == sum(common["children"].values()):
+        common["children"] = dict(
+            sorted(Counter(each.state for each in its_family.children).items())
+        )
     busy, cores = in_use(daemon, row) if phase == Phase.RUNNING else (None, None)
     hours, cost = cost_of(daemon, row, attempts)
     return JobDetail(
@@ -285,7 +287,7 @@ def job_detail(daemon: Daemon, row: int) -> JobDetail:
         rate=seen.rate,
         speed=seen.speed,
         params=facts.params,
-        family=found,
+        family=its_family,
         attempts=[
             AttemptAnswer(
                 attempt=one.attempt,
@@ -407,7 +409,7 @@ def node_answers(daemon: Daemon) -> list[NodeAnswer]:
 def quotas(daemon: Daemon, rights: Rights) -> list[Quota]:
     """What each tenant may have that somebody set something for."""
     ceilings = daemon.gates.ceilings
-    limits = {name: most for (kind, name), most in ceilings.most.items() if kind == "tenant"}
+    limits = {name: gpus for (kind, name), gpus in ceilings.most.items() if kind == "tenant"}
     specs = {spec.name: spec for spec in daemon.header.cluster.tenants}
     spent = budgets_spent(daemon.kernel.view, daemon.kernel.memory, daemon.now())
     return [

@@ -43,6 +43,6 @@ class Card(msgspec.Struct):
 
 
 def said(parts: dict[str, Any]) -> list[Card]:
-    """The cards that a process told of."""
-    found: list[Card] = msgspec.convert(parts.get("cards", []), list[Card])
-    return found
+    """The cards that a process has made so far."""
+    cards: list[Card] = msgspec.convert(parts.get("cards", []), list[Card])
+    return cards

@@ -71,9 +71,9 @@ def compare(asked: Asked, tell: Callable[..., None]) -> Compared:
     total = len(shown) * len(every)
     tell(total=total)
     for at, part in enumerate(shown):
-        for number, one in enumerate(every):
-            if not one.why:
-                _try(one, part, asked.knows)
+        for number, tried in enumerate(every):
+            if not tried.why:
+                _try(tried, part, asked.knows)
             tell(done=at * len(every) + number + 1, total=total)
     return _result(every, shown, objective)
 
@@ -81,14 +81,14 @@ def compare(asked: Asked, tell: Callable[..., None]) -> Compared:
 def some_of(traces: Sequence[str]) -> list[Trace]:
     """The traces, or parts of one that is long."""
     with TemporaryDirectory(prefix="ganger-web-") as folder:
-        found = []
+        whole = []
         for at, text in enumerate(traces):
             path = Path(folder) / f"{at}.jsonl"
             path.write_text(text, encoding="utf-8")
-            found.append(read(path))
-    if len(found) > 1:
-        return [parts(each, 1, JOBS_A_PART)[0] for each in found]
-    return parts(found[0], max(1, min(PARTS, found[0].jobs // LEAST_JOBS)), JOBS_A_PART)
+            whole.append(read(path))
+    if len(whole) > 1:
+        return [parts(each, 1, JOBS_A_PART)[0] for each in whole]
+    return parts(whole[0], max(1, min(PARTS, whole[0].jobs // LEAST_JOBS)), JOBS_A_PART)
 
 
 def resized(cluster: ClusterSpec, kind: str, nodes: int) -> ClusterSpec:
@@ -102,20 +102,20 @@ def resized(cluster: ClusterSpec, kind: str, nodes: int) -> ClusterSpec:
     if nodes > 0:
         new = [msgspec.structs.replace(like[0], name="", count=1)] * nodes
         return describe(msgspec.structs.replace(cluster, nodes=(*cluster.nodes, *new))).check()
-    left: list[NodeSpec] = []
+    kept: list[NodeSpec] = []
     gone = -nodes
     for node in reversed(cluster.nodes):
         takes = min(node.count, gone) if node.gpus and node.gpu_type == kind else 0
         gone -= takes
         if node.count > takes:
-            left.append(msgspec.structs.replace(node, count=node.count - takes))
-    if gone or not left:
+            kept.append(msgspec.structs.replace(node, count=node.count - takes))
+    if gone or not kept:
         raise BadInput(f"there are fewer than {-nodes} such nodes, or no others")
-    smaller = msgspec.structs.replace(cluster, nodes=tuple(reversed(left)))
+    smaller = msgspec.structs.replace(cluster, nodes=tuple(reversed(kept)))
     return describe(smaller).check()
 
 
-def _try(one: _Tried, part: Trace, knows: str) -> None:
+def _try(tried: _Tried, part: Trace, knows: str) -> None:
     end = time.process_time() + RUN_SECONDS
 
     def progress(share: float) -> None:
@@ -124,15 +124,15 @@ def _try(one: _Tried, part: Trace, knows: str) -> None:
 
     try:
         run = run_one(
-            part, one.cluster, one.recipe, Setup(knows=knows), progress=progress, record=False
+            part, tried.cluster, tried.recipe, Setup(knows=knows), progress=progress, record=False
         )
     except GangerError as error:
-        one.why = getattr(error, "what", str(error))
+        tried.why = getattr(error, "what", str(error))
         return
     if run.metrics["jobs_unfinished"]:
-        one.why = f"leaves {run.metrics['jobs_unfinished']:.0f} jobs waiting for ever"
+        tried.why = f"leaves {run.metrics['jobs_unfinished']:.0f} jobs waiting for ever"
         return
-    one.figures.append(run.metrics)
+    tried.figures.append(run.metrics)
 
 
 def _result(every: list[_Tried], shown: list[Trace], objective: Objective) -> Compared:
@@ -142,16 +142,16 @@ def _result(every: list[_Tried], shown: list[Trace], objective: Objective) -> Co
     metric = objective.metric
     now = base.entrant(metric)
     rows: list[tuple[float, Row]] = []
-    for one in every:
-        if one.why:
-            rows.append((math.inf, Row(one.name, why=one.why)))
+    for tried in every:
+        if tried.why:
+            rows.append((math.inf, Row(tried.name, why=tried.why)))
             continue
         jct, wait, makespan, preemptions = (
-            float(np.mean([each[key] for each in one.figures])) for key in FIGURES
+            float(np.mean([each[key] for each in tried.figures])) for key in FIGURES
         )
-        row = Row(one.name, jct, wait, makespan, preemptions)
-        if one is not base:
-            over = gap(objective, now, one.entrant(metric))
+        row = Row(tried.name, jct, wait, makespan, preemptions)
+        if tried is not base:
+            over = gap(objective, now, tried.entrant(metric))
             row.ratio = over.value
             row.low, row.high = (over.low, over.high) if over.compared else (None, None)
         rows.append((row.ratio or 1.0, row))

@@ -13,17 +13,17 @@ from ganger.web.background.cards import PLANE_WORDS, Asked, Card
 
 
 def cards(asked: Asked, tell: Callable[..., None]) -> list[Card]:
-    """All recipes. The cards are told at once as a part called `cards`, then each drawing as a part
+    """All recipes. The cards come at once as a part called `cards`. Each drawing follows as a part
     called like its recipe."""
     names = [name for plane in PLANES for name in recipes(plane)]
-    found = [card(find(name)) for name in names]
-    tell(name="cards", part=[msgspec.to_builtins(one) for one in found], total=len(names))
+    every = [card(find(name)) for name in names]
+    tell(name="cards", part=[msgspec.to_builtins(each) for each in every], total=len(names))
     for done, name in enumerate(names, 1):
         picture = drawing(name)
         if picture:
             tell(name=name, part=picture)
         tell(done=done, total=len(names))
-    return found
+    return every
 
 
 def drawing(name: str) -> str:

@@ -46,13 +46,19 @@ def play(asked: Asked, tell: Callable[..., None]) -> Played:
         names=[str(name) for name in jobs.name],
         gpus=trace.declared.gpus[: trace.jobs].tolist(),
         arrivals=[float(at) for at in jobs.arrival],
-        end=max((one.end_seconds for each in segments for one in each), default=0.0),
+        end=max((segment.end_seconds for each in segments for segment in each), default=0.0),
         runs=[
             Replay(
                 run.recipe,
                 [
-                    (one.job, one.start_seconds, one.end_seconds, one.node, one.devices)
-                    for one in each
+                    (
+                        segment.job,
+                        segment.start_seconds,
+                        segment.end_seconds,
+                        segment.node,
+                        segment.devices,
+                    )
+                    for segment in each
                 ],
                 [None if math.isnan(at) else float(at) for at in run.jobs.finish],
                 {name: run.metrics[name] for name in FIGURES},

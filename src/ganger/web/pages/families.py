@@ -10,13 +10,8 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ganger.client.answers import (
-    ChildAnswer,
-    JobDetail,
-    JobPage,
-    ReportAnswer,
-    ServiceAnswer,
-)
+from ganger.client.answering.families import ChildAnswer, ReportAnswer, ServiceAnswer
+from ganger.client.answers import JobDetail, JobPage
 from ganger.web.door import PREFIX
 from ganger.web.pages.frame import fill, html, kept, key_of, number, page, pages_of, part
 from ganger.web.shown.charts import Line, lines
@@ -47,7 +42,7 @@ def _searches_key(request: Request) -> tuple[str, int]:
 
 
 async def _searches(request: Request, at: int) -> str:
-    found: JobPage = await pages_of(request).backend.get(
+    answer: JobPage = await pages_of(request).backend.get(
         "/v1/jobs",
         JobPage,
         kind="tune",
@@ -57,11 +52,11 @@ async def _searches(request: Request, at: int) -> str:
         offset=at * SEARCHES_A_PAGE,
         limit=SEARCHES_A_PAGE,
     )
-    last = max(-(-found.total // SEARCHES_A_PAGE) - 1, 0)
+    last = max(-(-answer.total // SEARCHES_A_PAGE) - 1, 0)
     return fill(
         "experiment_rows",
-        jobs=found.jobs,
-        total=found.total,
+        jobs=answer.jobs,
+        total=answer.total,
         at=at,
         last=last,
         now=time.time(),
@@ -85,14 +80,14 @@ def _services_key(request: Request) -> str:
 
 
 async def _services(request: Request) -> str:
-    found: list[ServiceAnswer] = await pages_of(request).backend.get(
+    running: list[ServiceAnswer] = await pages_of(request).backend.get(
         "/v1/services", list[ServiceAnswer]
     )
     return fill(
         "service_rows",
-        services=found,
-        figures={one.job: latest(one) for one in found},
-        load={one.job: load(one) for one in found},
+        services=running,
+        figures={service.job: latest(service) for service in running},
+        load={service.job: load(service) for service in running},
         prefix=request.scope[PREFIX],
     )
 
@@ -104,21 +99,21 @@ def latest(service: ServiceAnswer) -> dict[str, float]:
         return {}
     window = service.windows[-1]
     figures, seconds = window.figures, window.until - window.since
-    found = {str(name): figures[name] for name in ("p99", "queue", "busy") if name in figures}
+    known = {str(name): figures[name] for name in ("p99", "queue", "busy") if name in figures}
     arrivals = figures.get("arrivals")
     if arrivals is not None and seconds > 0:
-        found["rate"] = arrivals / seconds
+        known["rate"] = arrivals / seconds
     if arrivals:
-        found["missed"] = (figures.get("late", 0.0) + figures.get("dropped", 0.0)) / arrivals
-    return found
+        known["missed"] = (figures.get("late", 0.0) + figures.get("dropped", 0.0)) / arrivals
+    return known
 
 
 def load(service: ServiceAnswer) -> str:
     """Requests a second over its windows, drawn."""
     points = [
-        (one.until, one.figures["arrivals"] / (one.until - one.since))
-        for one in service.windows
-        if "arrivals" in one.figures and one.until > one.since
+        (window.until, window.figures["arrivals"] / (window.until - window.since))
+        for window in service.windows
+        if "arrivals" in window.figures and window.until > window.since
     ]
     if len(points) < 2:
         return ""
@@ -147,15 +142,15 @@ async def children(request: Request) -> Response:
         ordered = ranked(family.children, more_is_better=family.more_is_better)
         curves = ""
         if job.kind == "tune":
-            told = [one for one in ordered if one.value is not None][:CURVES]
-            curves = await _curves(request, told, family.metric)
+            reported = [child for child in ordered if child.value is not None][:CURVES]
+            curves = await _curves(request, reported, family.metric)
         return fill(
             "children",
             job=job,
             family=family,
             children=ordered[:CHILDREN_MAX],
             left_out=len(ordered[CHILDREN_MAX:]),
-            params=sorted({key for one in ordered for key in one.params}),
+            params=sorted({key for child in ordered for key in child.params}),
             curves=curves,
             prefix=request.scope[PREFIX],
         )
@@ -185,7 +180,7 @@ async def _curves(request: Request, trials: list[ChildAnswer], metric: str) -> s
         reports: list[ReportAnswer] = await pages_of(request).backend.get(
             f"/v1/jobs/{trial.job}/reports", list[ReportAnswer], limit=_POINTS_MAX
         )
-        points = [(one.step, one.value) for one in reports if one.value is not None]
+        points = [(report.step, report.value) for report in reports if report.value is not None]
         if points:
             every.append(Line(f"job {trial.job}", points))
     return lines(every, f"{metric or 'What the best trials reported'} by step")
@@ -194,10 +189,10 @@ async def _curves(request: Request, trials: list[ChildAnswer], metric: str) -> s
 async def windows(request: Request) -> Response:
     """The windows of one service, as a table and drawn."""
     name = request.path_params["job"]
-    found: list[ServiceAnswer] = await pages_of(request).backend.get(
+    running: list[ServiceAnswer] = await pages_of(request).backend.get(
         "/v1/services", list[ServiceAnswer]
     )
-    mine = next((one for one in found if name in (one.label, str(one.job))), None)
+    mine = next((service for service in running if name in (service.label, str(service.job))), None)
     picture = load(mine) if mine else ""
     return html(
         request,
@@ -208,5 +203,5 @@ async def windows(request: Request) -> Response:
 def _names(service: ServiceAnswer | None) -> list[str]:
     """Which figures its windows have, the usual ones first."""
     usual = ("arrivals", "answered", "late", "dropped", "queue", "busy", "batch", "p50", "p99")
-    there = {name for one in service.windows for name in one.figures} if service else set()
-    return [name for name in usual if name in there]
+    measured = {name for window in service.windows for name in window.figures} if service else set()
+    return [name for name in usual if name in measured]

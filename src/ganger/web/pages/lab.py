@@ -57,7 +57,9 @@ def asked_in(form: dict[str, str]) -> dict[str, Any]:
         raise BadInput(f"{len(recipes)} recipes", mend=f"name one to {RECIPES_MAX}")
     kind, cluster = form.get("kind", ""), form.get("cluster", "").strip()
     if kind not in KINDS:
-        raise BadInput(f"{kind[:40]!r} is no kind of trace", mend=f"choose of {', '.join(KINDS)}")
+        raise BadInput(
+            f"{kind[:40]!r} is not a kind of trace", mend=f"choose of {', '.join(KINDS)}"
+        )
     if not _CLUSTER.fullmatch(cluster):
         raise BadInput(f"{cluster[:40]!r} is not a cluster", mend="write like 2x4xV100")
     return {
@@ -69,10 +71,12 @@ def asked_in(form: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _whole(form: dict[str, str], name: str, least: int, most: int) -> int:
+def _whole(form: dict[str, str], name: str, least: int, ceiling: int) -> int:
     text = form.get(name, "")
-    if not (text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(text) <= most):
-        raise BadInput(f"{text[:20]!r} is not a number from {least} to {most:,}", where=name)
+    if not (
+        text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(text) <= ceiling
+    ):
+        raise BadInput(f"{text[:20]!r} is not a number from {least} to {ceiling:,}", where=name)
     return int(text)
 
 

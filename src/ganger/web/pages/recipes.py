@@ -69,13 +69,13 @@ def _cards(request: Request, view: dict[str, str]) -> str:
     why = before.why if before is not None and before.state == "failed" else ""
     work = work_of(request)
     every = said(work.parts)
-    meant = [one for one in every if is_meant(one, view)]
+    meant = [card for card in every if is_meant(card, view)]
     query = urlencode({name: value for name, value in view.items() if value})
     return fill(
         "recipe_cards",
         cards=meant,
         total=len(every),
-        improves=sorted({word for one in every for word in one.improves}),
+        improves=sorted({word for card in every for word in card.improves}),
         drawn=set(work.parts),
         work=work,
         why=why,
@@ -106,10 +106,10 @@ async def recipe(request: Request) -> Response:
     work = work_of(request)
     name = request.path_params["name"]
     every = said(work.parts)
-    found = next((one for one in every if one.name == name), None)
-    if found is None and every:
+    card = next((each for each in every if each.name == name), None)
+    if card is None and every:
         raise HTTPException(404)
-    return page(request, "recipe", name, card=found, work=work, drawn=name in work.parts)
+    return page(request, "recipe", name, card=card, work=work, drawn=name in work.parts)
 
 
 async def recipe_schedule(request: Request) -> Response:

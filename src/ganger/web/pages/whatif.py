@@ -100,14 +100,14 @@ def _split(text: str) -> list[str]:
     return re.split(r",(?![^()]*\))", text)
 
 
-def _whole(form: dict[str, list[str]], name: str, least: int, most: int) -> int:
+def _whole(form: dict[str, list[str]], name: str, least: int, ceiling: int) -> int:
     text = form.get(name, ["0"])[0] or "0"
     try:
         value = int(text)
     except ValueError:
-        value = most + 1
-    if not least <= value <= most:
-        raise BadInput(f"{text[:20]!r} is not a number from {least:,} to {most:,}", where=name)
+        value = ceiling + 1
+    if not least <= value <= ceiling:
+        raise BadInput(f"{text[:20]!r} is not a number from {least:,} to {ceiling:,}", where=name)
     return value
 
 
@@ -133,45 +133,47 @@ async def result_now(request: Request) -> Response:
 
 def _body(request: Request, work: Work) -> str:
     session = session_of(request)
-    found = msgspec.json.decode(work.result, type=Compared) if work.result else None
+    compared = msgspec.json.decode(work.result, type=Compared) if work.result else None
     return fill(
         "whatif_body",
         work=work,
-        found=found,
-        chart=_chart(found) if found else "",
-        said=sentence(found) if found else "",
+        found=compared,
+        chart=_chart(compared) if compared else "",
+        said=sentence(compared) if compared else "",
         prefix=request.scope[PREFIX],
         csrf=masked(session) if session and not session.read_only else "",
     )
 
 
-def _chart(found: Compared) -> str:
-    ran = [row for row in found.rows if not row.why]
-    jct = "JCT" in found.metric
+def _chart(compared: Compared) -> str:
+    ran = [row for row in compared.rows if not row.why]
+    jct = "JCT" in compared.metric
     return bars(
         [
-            Bar(row.name, row.jct if jct else row.makespan, first=row.name == found.pick)
+            Bar(row.name, row.jct if jct else row.makespan, first=row.name == compared.pick)
             for row in ran
         ],
-        f"{found.metric} by recipe",
+        f"{compared.metric} by recipe",
         lasting,
     )
 
 
-def sentence(found: Compared) -> str:
+def sentence(compared: Compared) -> str:
     """The recommendation."""
-    pick = next(row for row in found.rows if row.name == found.pick)
+    pick = next(row for row in compared.rows if row.name == compared.pick)
     if pick.ratio is None:
         return f"Nothing that was tried is better than {pick.name}."
     less = 100.0 * (1.0 - pick.ratio)
     if pick.low is None or pick.high is None:
         return (
-            f"{pick.name}: {found.metric} {less:.0f} % less than now in the one part that there is;"
-            " how sure that is, one part does not tell."
+            f"{pick.name}: {compared.metric} {less:.0f} % less than now in the one part that there"
+            " is; how sure that is, one part does not tell."
         )
     between = f"between {100 * (1 - pick.high):.0f} and {100 * (1 - pick.low):.0f} %"
-    if found.sure:
-        return f"Take {pick.name}: {found.metric} is {less:.0f} % less than now ({between}, 95 %)."
+    if compared.sure:
+        return (
+            f"Take {pick.name}: {compared.metric} is {less:.0f} % less than now ({between}, 95 %)."
+        )
     return (
         f"Keep what is: {pick.name} is the best of those tried, {less:.0f} % less, but that is not"
         f" sure ({between}, 95 %)."

@@ -121,8 +121,8 @@ def bars(every: Sequence[Bar], title: str, text: Callable[[float], str] = plain)
     known = [bar for bar in every if math.isfinite(bar.value)]
     if not known:
         return Markup()
-    most = max(max(bar.value, bar.high or 0.0) for bar in known) or 1.0
-    scale = (WIDTH - _NAME - _VALUE) / most
+    longest = max(max(bar.value, bar.high or 0.0) for bar in known) or 1.0
+    scale = (WIDTH - _NAME - _VALUE) / longest
     parts = []
     for at, bar in enumerate(known):
         y = at * _BAR

@@ -45,17 +45,17 @@ def _data(played: Played, run: Replay) -> str:
 
 def blocks(mask: int) -> list[tuple[int, int]]:
     """Runs of neighbouring GPUs of a mask: the first, and how many."""
-    found, at = list[tuple[int, int]](), 0
+    runs, at = list[tuple[int, int]](), 0
     while mask >> at:
         if mask >> at & 1:
             count = 1
             while mask >> (at + count) & 1:
                 count += 1
-            found.append((at, count))
+            runs.append((at, count))
             at += count
         else:
             at += 1
-    return found
+    return runs
 
 
 def _picture(played: Played, run: Replay, number: int) -> Markup:

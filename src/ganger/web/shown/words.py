@@ -71,7 +71,7 @@ def prose(text: str) -> Markup:
                 for at, part in enumerate(parts)
             )
         )
-    return Markup().join(Markup("<p>{}</p>").format(one) for one in paragraphs)
+    return Markup().join(Markup("<p>{}</p>").format(paragraph) for paragraph in paragraphs)
 
 
 def _more(count: int) -> str:

@@ -150,10 +150,10 @@ def _rows(groups: Sequence[Group], colours: dict[str, int]) -> list[dict[str, An
         cells = []
         for column in columns:
             value = group.metrics.get(column.key, none)
-            found = cell(value, column.kind, best=group in ahead[column.key])
+            shown = cell(value, column.kind, best=group in ahead[column.key])
             if column.key == "best":
-                found["text"], found["half"] = _figures(value)
-            cells.append(found)
+                shown["text"], shown["half"] = _figures(value)
+            cells.append(shown)
         rows.append(
             {
                 "label": group.recipe,

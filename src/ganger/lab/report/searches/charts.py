@@ -95,16 +95,16 @@ def _best(runs: Sequence[TuningRun], along: Along) -> list[tuple[float, float]]:
 def _steps(run: TuningRun, along: Along) -> list[tuple[float, float]]:
     """Corners of the line of one run; it ends when the search did."""
     assert run.detail is not None
-    paid, found = run.detail.paid, list[tuple[float, float]]()
+    paid, corners = run.detail.paid, list[tuple[float, float]]()
     last = list(dict(run.best_by_time).items())  # the best of each instant
     for seconds, value in _thin(last, MOST_TRIALS):
         at = along(_after(paid, seconds))
-        if found:
-            found.append((at, found[-1][1]))
-        found.append((at, value))
-    if found:
-        found.append((max(along(paid[-1]), found[-1][0]), found[-1][1]))
-    return found
+        if corners:
+            corners.append((at, corners[-1][1]))
+        corners.append((at, value))
+    if corners:
+        corners.append((max(along(paid[-1]), corners[-1][0]), corners[-1][1]))
+    return corners
 
 
 def _after(paid: Sequence[Paid], seconds: float) -> Paid:
@@ -112,12 +112,12 @@ def _after(paid: Sequence[Paid], seconds: float) -> Paid:
     at = bisect_right(paid, seconds, key=lambda each: each.seconds)
     if at == 0 or at == len(paid):
         return paid[max(at - 1, 0)]._replace(seconds=seconds)
-    one, two = paid[at - 1], paid[at]
-    part = (seconds - one.seconds) / (two.seconds - one.seconds)
+    before, after = paid[at - 1], paid[at]
+    part = (seconds - before.seconds) / (after.seconds - before.seconds)
     money = None
-    if one.money is not None and two.money is not None:
-        money = one.money + part * (two.money - one.money)
-    return Paid(seconds, one.gpu_hours + part * (two.gpu_hours - one.gpu_hours), money)
+    if before.money is not None and after.money is not None:
+        money = before.money + part * (after.money - before.money)
+    return Paid(seconds, before.gpu_hours + part * (after.gpu_hours - before.gpu_hours), money)
 
 
 def _at(steps: Sequence[tuple[float, float]], x: float) -> float:
@@ -188,11 +188,11 @@ def _curve(curve: Reported) -> list[list[float | None]]:
     return [[short(x), short(y, _DIGITS)] for x, y in _thin(points, MOST_POINTS)]
 
 
-def _thin(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float, float]]:
+def _thin(points: Sequence[tuple[float, float]], limit: int) -> list[tuple[float, float]]:
     """At most so many, the first and the last among them."""
-    if len(points) <= most:
+    if len(points) <= limit:
         return list(points)
-    return [points[round(at * (len(points) - 1) / (most - 1))] for at in range(most)]
+    return [points[round(at * (len(points) - 1) / (limit - 1))] for at in range(limit)]
 
 
 def _pairs(points: Sequence[tuple[float, float]]) -> list[list[float | None]]:
@@ -267,12 +267,12 @@ def ladder(curves: Sequence[Reported], mode: Mode) -> list[dict[str, Any]]:
     many went on, and what was best and in the middle there."""
     last = Counter(curve.epochs[-1] for curve in curves if curve.epochs)
     rungs = sorted(epoch for epoch, _ in last.most_common(MOST_RUNGS))
-    found = []
+    rungs_shown = []
     for epoch in rungs:
         reached = [curve for curve in curves if curve.epochs and curve.epochs[-1] >= epoch]
-        there = [c.values[max(bisect_right(c.epochs, epoch) - 1, 0)] for c in reached]
-        order = sorted((badness(value, mode), value) for value in there if not math.isnan(value))
-        found.append(
+        values = [c.values[max(bisect_right(c.epochs, epoch) - 1, 0)] for c in reached]
+        order = sorted((badness(value, mode), value) for value in values if not math.isnan(value))
+        rungs_shown.append(
             {
                 "epoch": short(epoch),
                 "reached": len(reached),
@@ -281,7 +281,7 @@ def ladder(curves: Sequence[Reported], mode: Mode) -> list[dict[str, Any]]:
                 "middle": short(order[len(order) // 2][1], _DIGITS) if order else None,
             }
         )
-    return found
+    return rungs_shown
 
 
 # ------------------------------------------------------------------ trials on GPUs
@@ -299,8 +299,8 @@ def no_gantt(detail: Detail) -> str:
 
 def _used(detail: Detail) -> dict[int, int]:
     """By number of the node its GPUs, for nodes on which there was a trial."""
-    there = {segment.node for segment in detail.segments}
-    return {at: gpus for at, gpus in enumerate(detail.nodes.values()) if at in there}
+    used = {segment.node for segment in detail.segments}
+    return {at: gpus for at, gpus in enumerate(detail.nodes.values()) if at in used}
 
 
 def _gantt(detail: Detail, trials: Sequence[Trial]) -> dict[str, Any] | None:
@@ -328,5 +328,5 @@ def _gantt(detail: Detail, trials: Sequence[Trial]) -> dict[str, Any] | None:
 
 
 def _bar(trial: Trial, segments: Sequence[Segment]) -> list[Any]:
-    most = max(s.devices.bit_count() for s in segments if s.job == trial.number)
-    return [f"trial {trial.number}: {trial.configuration}", trial.state, most]
+    widest = max(s.devices.bit_count() for s in segments if s.job == trial.number)
+    return [f"trial {trial.number}: {trial.configuration}", trial.state, widest]

@@ -50,20 +50,20 @@ class Group:
 
 def grouped(runs: Sequence[TuningRun]) -> list[Group]:
     """In order of appearance."""
-    found: dict[str, list[TuningRun]] = {}
+    by_recipe: dict[str, list[TuningRun]] = {}
     for run in runs:
-        found.setdefault(run.recipe, []).append(run)
-    return [Group(name, tuple(some), _estimates(some)) for name, some in found.items()]
+        by_recipe.setdefault(run.recipe, []).append(run)
+    return [Group(name, tuple(some), _estimates(some)) for name, some in by_recipe.items()]
 
 
 def _estimates(runs: Sequence[TuningRun]) -> dict[str, Estimate]:
     """Means over the seeds that have the figure."""
-    found = {}
+    means = {}
     for name in FIGURES:
         known = [value for run in runs if (value := run.metrics[name]) is not None]
         if known:
-            found[name] = confidence(map(float, known))
-    return found
+            means[name] = confidence(map(float, known))
+    return means
 
 
 def leading(groups: Sequence[Group], metric: str, better: str) -> list[Group]:
@@ -71,9 +71,9 @@ def leading(groups: Sequence[Group], metric: str, better: str) -> list[Group]:
     return words.in_front(groups, metric, better, _tied)
 
 
-def _tied(one: Group, two: Group, metric: str) -> bool:
-    mine, others = ({run.seed: run.metrics[metric] for run in each.runs} for each in (one, two))
-    return words.alike_by_seed(mine, others, one.mean(metric), two.mean(metric))
+def _tied(group: Group, other: Group, metric: str) -> bool:
+    mine, others = ({run.seed: run.metrics[metric] for run in each.runs} for each in (group, other))
+    return words.alike_by_seed(mine, others, group.mean(metric), other.mean(metric))
 
 
 def leader(groups: Sequence[Group]) -> Group:
@@ -85,15 +85,15 @@ def leader(groups: Sequence[Group]) -> Group:
 def headline(groups: Sequence[Group]) -> str:
     """The one sentence that a reader takes home."""
     metric, mode = groups[0].runs[0].metric, Mode(groups[0].runs[0].mode)
-    found = [group for group in groups if math.isfinite(group.mean("best"))]
-    if not found:
+    measured = [group for group in groups if math.isfinite(group.mean("best"))]
+    if not measured:
         return f"No trial reported {metric}."
-    found.sort(key=lambda group: badness(group.mean("best"), mode))
-    first = found[0]
+    measured.sort(key=lambda group: badness(group.mean("best"), mode))
+    first = measured[0]
     value, after = _figure(first.mean("best")), words.duration(first.mean("best_at_seconds"))
     if len(groups) == 1:
         return f"{first.recipe} found {metric} {value} after {after}."
-    like = [each for each in found if each is first or _tied(first, each, "best")]
+    like = [each for each in measured if each is first or _tied(first, each, "best")]
     if len(like) == len(groups):
         return f"No recipe is surely ahead; {first.recipe} has the best {metric}, {value}."
     if len(like) > 1:

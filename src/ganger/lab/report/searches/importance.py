@@ -35,7 +35,7 @@ def importance(points: Sequence[Point], badness: Sequence[float]) -> dict[str, f
     total = float(((ranks - ranks.mean()) ** 2).sum())
     if not total:
         return {}
-    found = {}
+    parts = {}
     for name in dict.fromkeys(name for point in points for name in point):
         bins = _bins([point.get(name) for point in points])
         many = int(bins.max()) + 1
@@ -45,8 +45,8 @@ def importance(points: Sequence[Point], badness: Sequence[float]) -> dict[str, f
         means = np.bincount(bins, ranks, many) / counts
         within = float(((ranks - means[bins]) ** 2).sum())
         free = len(points) - many
-        found[name] = max(1.0 - within / free * (len(points) - 1) / total, 0.0)
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+        parts[name] = max(1.0 - within / free * (len(points) - 1) / total, 0.0)
+    return dict(sorted(parts.items(), key=lambda item: -item[1]))
 
 
 def _ranks(values: Sequence[float]) -> np.ndarray:
@@ -77,7 +77,7 @@ def _bins(values: Sequence[Value | None]) -> np.ndarray:
 
 def number_of(values: Sequence[Value | None]) -> list[float | None] | None:
     """The values as numbers, None for trials without; None where some are words."""
-    found = list[float | None]()
+    numbers = list[float | None]()
     for value in values:
         if isinstance(value, bool):
             return None
@@ -87,5 +87,5 @@ def number_of(values: Sequence[Value | None]) -> list[float | None] | None:
             return None
         if number is not None and not math.isfinite(number):
             return None
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers

@@ -1,0 +1,1 @@
+"""What the API answers about families of jobs."""
