@@ -37,7 +37,7 @@ class QuotaChange(msgspec.Struct, forbid_unknown_fields=True):
         """What the tenant's jobs may state after this. Raises BadInput."""
         for name, value in (
             ("max_priority", self.max_priority),
-            *(("members", highest) for highest in self.members.values()),
+            *(("members", priority) for priority in self.members.values()),
         ):
             if isinstance(value, int) and not -PRIORITY_MAX <= value < PRIORITY_MAX:
                 raise BadInput(
