@@ -8,8 +8,6 @@ SEED ?= $(shell date +%Y%m%d)
 LIVE := $(wildcard tests/attacks tests/client tests/engines tests/gpu tests/integrations \
   tests/service tests/web tests/serving/live tests/cli/test_*live.py tests/cli/test_srun.py)
 # Tests of real processes, which wait more than they compute.
-HEARD := .pytest_cache/live.txt
-# What they print, until it is their turn to be read.
 
 export PYTHONDONTWRITEBYTECODE :=
 # The tests start hundreds of processes: no two of them compile the same files.
@@ -36,16 +34,12 @@ $(VENV)/dev: $(VENV)/run requirements/dev.lock
 demo: $(VENV)/run ## Replay the bundled workload under eight schedulers; writes demo.html
 	$(BIN)/ganger demo --report demo.html
 
-test: $(VENV)/dev ## Lint, types, import contracts and all tests; prints the ten slowest
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	@mkdir -p $(dir $(HEARD)); $(BIN)/python -m compileall -q src tests; \
-	  $(BIN)/python -m pytest -n 3 --dist worksteal --durations=10 $(LIVE) >$(HEARD) 2>&1 & live=$$!; \
-	  trap 'kill $$live' INT TERM; \
-	  nice -n 19 $(BIN)/mypy && nice -n 19 $(BIN)/lint-imports; others=$$?; \
-	  nice -n 19 $(BIN)/python -m pytest -n 2 --dist worksteal --durations=10 tests $(LIVE:%=--ignore=%); \
-	  first=$$?; echo "Those that wait for real processes, which ran beside them:"; \
-	  wait $$live; second=$$?; cat $(HEARD); exit $$((others | first | second))
+test: $(VENV)/dev ## Lint, types, import contracts and all tests; prints the slowest
+	@$(MAKE) --no-print-directory check
+	@$(BIN)/python -m compileall -q src tests; \
+	  $(BIN)/python -m pytest -n 2 --dist worksteal --durations=10 tests $(LIVE:%=--ignore=%); \
+	  first=$$?; echo "Now those that wait for real processes:"; \
+	  $(BIN)/python -m pytest -n 3 --dist worksteal --durations=10 $(LIVE) && exit $$first
 
 check: lint types floors ## Everything but the tests
 
