@@ -53,7 +53,7 @@ SAID: dict[type[Struct], dict[str, Any]] = {
     },
     GpuType: {
         "memory": 16384, "watts": 0.0, "price": 0.0, "speed": 1.0, "idle_watts": -1.0,
-        "watts_from": "stated",
+        "watts_from": "stated", "per": 1, "least": 0,
     },
     Offer: {
         "market": "on_demand", "zone": "", "price": -1.0, "prices": (), "bid": -1.0,
@@ -66,7 +66,9 @@ SAID: dict[type[Struct], dict[str, Any]] = {
     },
     spec.Switch: {"above": "", "bandwidth": 0.0},
     spec.Network: {"rack": 0.0, "switches": (), "contention": 0.0},
-    TenantSpec: {"quota": -1, "weight": 1.0, "parent": ""},
+    TenantSpec: {
+        "quota": -1, "weight": 1.0, "parent": "", "budget": -1.0, "beyond": "warn",
+    },
     ClusterSpec: {
         "gpu_types": (), "tenants": (), "name": "cluster", "carbon": -1.0, "network": None,
     },
@@ -131,7 +133,7 @@ SAID: dict[type[Struct], dict[str, Any]] = {
     verbs.Batch: {"steps": 1, "drops": ()},
     verbs.Wait: {"rows": 1},
     verbs.Ended: {"operator": 0, "outputs": (), "over": ()},
-    verbs.News: {"up": (), "down": ()},
+    verbs.News: {"up": (), "down": (), "truths": ()},
 }  # fmt: skip
 """What clusters, jobs, profiles, journals and routers mean where a field is not written: files of
 users and journals of earlier versions leave it out, so that with another value here they would mean

@@ -82,6 +82,12 @@ STATED: dict[str, str] = {
 }
 """Defaults that a publication or its code states."""
 OURS: dict[str, str] = {
+    "ada-srsf": "kappa=1, beside=dual, preempt=false, walk=skip",
+    "aonline": "slot=10m 00s, horizon=144",
+    "gadget": "interval=10m 00s, reserve=0.1",
+    "jpas": "levels=4, interval=1m 00s, walk=skip",
+    "oasis": "slot=10m 00s, horizon=144, half=8h 00m, times=, values=",
+    "parrot": "most=0.9, walk=skip",
     "barista": "forecast=seasonal, interval=10m 00s, season=24h 00m, ahead=0 s, errors=6",
     "inferline": "sample=6, every=1h 00m, batch=0",
     "mark": "forecast=holt, season=24h 00m",

@@ -60,7 +60,7 @@ def until_deadline(view: View, job: int, done: Floats) -> Floats:
 def oasis(
     slot: Period = 10 * MINUTE,
     horizon: Count = 144,
-    half: Duration = 8 * HOUR,
+    half: Period = 8 * HOUR,
     times: tuple[Duration, ...] = (),
     values: tuple[Amount, ...] = (),
 ) -> Policy:
