@@ -144,6 +144,7 @@ class MarketPolicy:
                     options.append((types.index(cell.gpu_type), gpus, speed))
         if not options:
             return [], 0
+        remaining = max(remaining, 1.0)
         slowest = min(speed for *_, speed in options) * self.slot
         units = max(UNITS, math.ceil(remaining / slowest))
         if units > UNITS * self.horizon:
