@@ -151,7 +151,7 @@ def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
 @pytest.mark.parametrize("page", [page for page in PAGES if written(page)])
 def test_every_command_runs(newcomer: Newcomer, page: str) -> None:
     commands = [one for one in written(page) if not one.reason]
-    live = re.compile("ganger (submit|queue|policy|daemon|nodes|usage|backup)")
+    live = re.compile("ganger (submit|queue|policy|daemon|nodes|usage|backup|quota)")
     if any(live.match(one.text) for one in commands):
         up = newcomer.sh("ganger up --gpus 8xV100 --name n1")
         assert up.returncode == 0, up.stderr

@@ -35,7 +35,18 @@ from recipes.days import DAYS, Day
 from recipes.test_decided import SMALL, TURNING
 from worlds import cluster, job, trace_of
 
-UNITS = ("_gpus", "_jobs", "_trials", "_epochs", "_chances", "_s", "_part", "_usd", "may_pass")
+UNITS = (
+    "_bound",
+    "_gpus",
+    "_jobs",
+    "_trials",
+    "_epochs",
+    "_chances",
+    "_s",
+    "_part",
+    "_usd",
+    "may_pass",
+)
 
 
 def classes() -> set[str]:

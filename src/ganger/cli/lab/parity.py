@@ -47,6 +47,7 @@ from ganger.core.errors import BadInput
 )
 @click.option(
     "--serving",
+    "served",
     default="",
     metavar="FILE",
     help="Serve requests instead of running jobs: the models of FILE, by `ganger serve` on one "
@@ -76,7 +77,7 @@ def parity(
     jobs: int,
     recipe: str,
     python: str,
-    serving: str,
+    served: str,
     slo: str,
     seconds: float,
     runs: int,
@@ -100,8 +101,8 @@ def parity(
     """
     from ganger.cli.text import print_json, table
 
-    if serving:
-        _serving(serving, recipe, slo, seconds, runs, load, seed, as_json)
+    if served:
+        _serving(served, recipe, slo, seconds, runs, load, seed, as_json)
         return
     from ganger.lab.live import parity as lab
     from ganger.lab.live.run import Training
