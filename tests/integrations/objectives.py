@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,19 @@ def parabola(trial: Any) -> float:
             raise optuna.TrialPruned
     trial.set_user_attr("layers", trial.suggest_int("layers", 1, 4))
     return float(floor)
+
+
+def patient(trial: Any) -> float:
+    """The later a trial begins the better it is, and the later it reports first. It reports three
+    times, and rests after each, so that it can be set aside there."""
+    time.sleep(trial.number)
+    for step in range(1, 4):
+        trial.report(1 / step - trial.number, step)
+        for _ in range(50):
+            if trial.should_prune():
+                raise optuna.TrialPruned
+            time.sleep(0.02)
+    return float(-trial.number)
 
 
 def fails_at_two(trial: Any) -> float:

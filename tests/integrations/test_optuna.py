@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def test_trials_are_jobs_and_a_recipe_prunes_them(daemon: Client) -> None:
 def test_a_trial_that_is_set_aside_for_good_is_pruned(daemon: Client) -> None:
     """Of three, one goes on from each rung; the others stay where they are until the end."""
     study = study_of()
-    optimize(study, objectives.parabola, n_trials=3, n_jobs=3, recipe="tune.sha(epochs=3)")
+    optimize(study, objectives.patient, n_trials=3, n_jobs=3, recipe="tune.sha(epochs=3)")
     assert sorted(states(study)) == ["COMPLETE", "PRUNED", "PRUNED"] or set(states(study)) == {
         "PRUNED"
     }, "the one that goes on is ended after its third epoch, unless it is faster"
@@ -89,7 +90,9 @@ def test_what_an_objective_raises_ends_the_study_and_is_raised_here(
         optimize(study, objectives.fails_at_two, n_trials=60)
     assert states(study)[2] == "FAIL"
     assert len(study.trials) < 60
-    assert last_search(daemon).state == "CANCELLED"
+    while (state := last_search(daemon).state) == "COMPLETING":  # its trials are ending
+        time.sleep(0.05)
+    assert state == "CANCELLED"
     monkeypatch.setenv("MARK", str(tmp_path / "second"))
     study = study_of()
     optimize(study, objectives.fails_at_two, n_trials=4, catch=ZeroDivisionError)

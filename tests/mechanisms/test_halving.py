@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from bench import Bench
 from ganger.core.errors import BadInput, InvariantError
+from ganger.core.events import Evaluated, Released, Started, Submitted
 from ganger.core.plan import AskAt, Spawn, Start, Stop
 from ganger.core.profiles import Convergence, Profile, Profiles
 from ganger.core.spec import JobSpec, Kind, Role, Shape
@@ -307,3 +309,19 @@ def test_the_searcher_is_seeded() -> None:
         best = min(range(1, 10), key=lambda row: -jobs.ran[row])
         assert jobs.models[jobs.model[best]] == "c0", "whatever the order"
     assert len(orders) > 1
+
+
+def test_a_trial_that_ran_past_the_last_rung_before_it_was_set_aside_ends() -> None:
+    """Nobody was asked while three quick trials reported all that they could; of these the best
+    one, which waits, has nothing left to do in the last rung."""
+    policy = TwoLevel(load_policy("fifo"), registry.make("tune.sha(trials=3,epochs=3)"))
+    works = [search(3), *(job(name, lasts=9, parent="search") for name in "abc")]
+    bench = Bench(*works, on=cluster(1, 3), policy=policy)
+    bench.feed(0, *(Submitted(row) for row in range(4)))
+    bench.feed(0, Started(0, 1))
+    bench.feed(0, *(Started(row, 1) for row in (1, 2, 3)))
+    bench.feed(1, Evaluated(1, 1, 1.0, 0.1), Evaluated(1, 1, 9.0, 0.1))
+    bench.feed(2, Released(1, 1))
+    bench.feed(3, *(Evaluated(row, 1, 9.0, 0.5) for row in (2, 3)))
+    bench.feed(4, *(Released(row, 1) for row in (2, 3)))
+    assert [bench.phase(row) for row in (1, 2, 3)] == [Phase.FINISHED] * 3

@@ -123,6 +123,8 @@ class StudyTrials:
         self._lock = threading.RLock()
         self._trials: dict[int, Trial] = {}
         self._over: set[int] = set()
+        self._steps: set[tuple[int, int]] = set()
+        """Trials and steps of which the study was told."""
 
     def answer(self, said: dict[str, Any]) -> dict[str, Any]:
         """The answer to what a trial asks."""
@@ -148,6 +150,11 @@ class StudyTrials:
             return {"value": None}
         if call == "should_prune" and self._own:
             return {"value": False}
+        if call == "report":  # one that was set aside begins again, and says the same
+            step = (asked, int(said["args"][1]))
+            if step in self._steps:
+                return {"value": None}
+            self._steps.add(step)
         if call in _ASKED:
             return {"value": getattr(trial, call)(*said["args"], **said["kwargs"])}
         if call == "distributions":

@@ -231,6 +231,8 @@ class SuccessiveHalving:
                 if job not in found.open and phases[job] == _RUNNING:
                     ends = goal >= self.longest or broke(view.trials[job])
                     (view.draft.retire if ends else view.draft.pause)(job)
+                elif job not in found.open and goal >= self.longest and may_start(view, job):
+                    view.draft.retire(job)  # it ran on past the last rung before it was set aside
                 curve = view.trials.get(job)
                 passed = asks[job] <= (curve.last if curve is not None else 0.0)
                 if asks[job] > goal or (passed and asks[job] < goal):  # else a limit asks before
