@@ -35,7 +35,7 @@ NOT_RUN: Final = (
     (r"^ganger profile ", "needs onnxruntime; tests/lab/test_profiling.py"),
     (r"^ganger open( --read-only)?$", "opens a browser; tests/web/test_browser.py"),
     (r"^ganger (tune|simulate) small\.toml", "needs its file; tests/integrations/test_pages.py"),
-    (r"^ganger tune export 12", "needs a search; tests/cli/test_tune_live.py"),
+    (r"^ganger tune (export|report) 12", "needs a search; tests/cli/test_tune_live.py"),
     (r"^ganger quota vision --budget 800$", "wants prices; tests/service/test_budgets.py"),
     (r"^ganger tune prune 12 /scratch/lr --keep best=1$", "wants a search"),
     (r"^ganger down$", "the test's own daemon is still needed"),
