@@ -9,12 +9,18 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from ganger.core.events import STARTED, Batch, Submitted, Woke
+from ganger.core.kernel import Kernel
 from ganger.core.profiles import Measured, Profile, Profiles
+from ganger.core.state.cluster import Nodes
 from ganger.core.units import SECOND
 from ganger.core.view import View
+from ganger.lab.simulating.oracles import make_oracle
 from ganger.lab.simulation import Setup, run_one
 from ganger.mechanisms.common.python_random import Draws, shuffle
+from ganger.recipes import registry
 from ganger.recipes.training.gavel.simulator_rounds import BarrierRounds, Turn, Ways
+from ganger.sim.physics import Physics
 from ganger.workloads.clusters import load_cluster
 from worlds import Work, gpus, job, trace_of
 
@@ -219,3 +225,15 @@ def test_a_turn_in_which_no_step_fits_ends_a_microsecond_later() -> None:
     assert rounds._turn(view, pace, 0, "V100") == Turn(0, "V100", 8)
     pace = cast("Any", SimpleNamespace(steps=lambda job, kind: (0.02, 5)))
     assert rounds._turn(view, pace, 0, "V100") == Turn(0, "V100", 7 + 100 * SECOND)
+
+
+def test_a_turn_that_ended_since_the_last_look_is_seen_at_the_next() -> None:
+    trace, setup = trace_of([work("a", "n", 300, 300)]), Setup(profiles=THIRDS)
+    policy = registry.make(f"gavel({EVERY},barrier=yes,whole_steps=yes)")
+    nodes = Nodes(load_cluster("1x1xV100"))
+    oracle = make_oracle(trace, Physics(nodes, THIRDS, setup.costs), setup)
+    kernel = Kernel(nodes, trace.declared, policy, validate=True, oracle=oracle)
+    kernel.step(Batch(0, [Submitted(0)]))
+    kernel.step(Batch(50 * SECOND, [Woke()]))
+    kernel.step(Batch(150 * SECOND, [Woke()]))  # its turn was over at 100, and it has not begun
+    assert kernel.until & STARTED

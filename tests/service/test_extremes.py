@@ -191,8 +191,9 @@ class Driver:
         status, parts, given = [0], [b""], [body]
 
         async def receive() -> dict[str, Any]:
-            more = given.pop() if given else b""
-            return {"type": "http.request", "body": more, "more_body": False}
+            if not given:
+                await asyncio.Event().wait()  # it stays to hear the answer to its end
+            return {"type": "http.request", "body": given.pop(), "more_body": False}
 
         async def send(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":

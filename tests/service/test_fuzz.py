@@ -24,6 +24,14 @@ OPERATIONS = [(one.method, one.path) for one in ENDPOINTS if (one.method, one.pa
 EXAMPLES = 20
 
 
+def is_long(seconds: Any) -> bool:
+    """Whether so many seconds are a time to wait that is taken, and more than a moment."""
+    try:
+        return 0.1 < float(seconds) <= 60
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
 class Api:
     """A daemon on TCP on which nothing starts, with some jobs, and its description."""
 
@@ -50,6 +58,15 @@ class Api:
         if case.path == "/v1/jobs" and isinstance(case.body, dict):
             kept = dict(list(case.body.items())[:fields])
             case.body = {**kept, "command": ["true"], "format": "ganger.job/1"}
+
+    def ask(self, case: Any) -> None:
+        """Send it, check the answer; what would wait for jobs that never start waits shortly."""
+        if case.path.endswith("/wait"):
+            query = {"timeout": 30, **(case.query or {})}
+            if is_long(query["timeout"]):
+                query["timeout"] = 0.1
+            case.query = query
+        case.call_and_validate(headers=self.headers, checks=checks(), timeout=60)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +106,7 @@ def test_whatever_is_sent(api: Api, method: str, path: str, mode: str) -> None:
     def check(case: Any, near: int) -> None:
         if near:
             api.bring_near(case, near)
-        case.call_and_validate(headers=api.headers, checks=checks(), timeout=30)
+        api.ask(case)
 
     check()
     assert api.machine.process is not None
@@ -132,7 +149,7 @@ def test_extreme_values_of_any_field_are_taken_or_refused(api: Api, method: str,
             holder, name = places[where % len(places)]
             short = str(value)[:2000].encode(errors="replace").decode()
             holder[name] = value if holder is body else short
-        case.call_and_validate(headers=api.headers, checks=checks(), timeout=60)
+        api.ask(case)
 
     check()
     assert api.machine.process is not None

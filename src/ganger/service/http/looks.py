@@ -46,20 +46,24 @@ class _Work:
         self._lock, self._over = threading.Lock(), False
 
     def end(self) -> None:
-        """Raise Enough in it, at its next step in Python."""
+        """Raise Enough in it, at its next step in Python; once."""
         with self._lock:
             if not self._over:
-                self._raise(Enough)
+                self._over = True
+                thread = ctypes.c_ulong(self._thread)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(Enough))
 
     def over(self) -> None:
-        """From now on nothing is raised."""
+        """From now on nothing is raised; what was is raised here at the latest."""
         with self._lock:
             self._over = True
-        self._raise(None)
+        # To call a function of Python's is such a step. To take back what was raised would leave
+        # CPython 3.11 looking for it for ever after, in every thread.
+        _step()
 
-    def _raise(self, kind: type[Enough] | None) -> None:
-        what = ctypes.py_object(kind) if kind else None
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), what)
+
+def _step() -> None:
+    pass
 
 
 class Looks:
@@ -96,8 +100,8 @@ class Looks:
         work = _Work()
         timer = threading.Timer(PATIENCE_SECONDS, work.end)
         timer.daemon = True
-        self._works.add(work)
         try:
+            self._works.add(work)
             timer.start()
             try:
                 return function()

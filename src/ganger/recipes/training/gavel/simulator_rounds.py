@@ -7,7 +7,7 @@ be met, and it can be seen what each is worth.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple, TypeAlias
@@ -376,8 +376,10 @@ class _Course:
         self.turns = turns
         self._order = sorted(range(len(turns)), key=lambda at: turns[at].until)
         self._ends = [turns[at].until for at in self._order]
-        self._seen = self.late = False
-        """`late`: some should be through and have not begun."""
+        self._seen, self._until = -1, 0
+        """The revision at the last look, and when it was, microseconds."""
+        self.late = False
+        """Some should be through and have not begun."""
 
     def begun(self, now: int) -> int:
         """When the first turn ends, of those that do not end with their job; NEVER for none."""
@@ -396,9 +398,10 @@ class _Course:
     def through(self, view: View) -> list[Turn]:
         """Those that are through with their turn and have to be paused, as they were chosen."""
         only = len(view.events) == 1 and type(view.events[0]) is Woke
-        known = self._seen and only  # what ended before was looked at when it did
+        # What ended before was looked at when it did, and nothing has moved since.
+        known = only and self._seen == view.revision - 1
         phase, found = view.at.phase, list[int]()
-        begin = bisect_left(self._ends, view.now) if known else 0
+        begin = bisect_right(self._ends, self._until) if known else 0
         self.late &= known
         for at in self._order[begin : bisect_right(self._ends, view.now)]:
             turn = self.turns[at]
@@ -406,7 +409,7 @@ class _Course:
                 self.late = True
             elif phase[turn.job] == _RUNNING and not turn.last and not _stays(view, turn.job):
                 found.append(at)
-        self._seen = True
+        self._seen, self._until = view.revision, view.now
         return [self.turns[at] for at in sorted(found)]
 
 
