@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from ganger.client.answers import Submitted
 from ganger.client.request import JobRequest
 from ganger.core.state.snapshot import capture
 from ganger.core.units import SECOND
@@ -317,7 +318,9 @@ class Extremes(RuleBasedStateMachine):
         value = data.draw(bodies(one.body, 3)) if one.body else None
         if one.path == "/v1/whatif" and value:
             value.pop("recipes", None)  # simulations of every recipe take their time
-        self.ask(one.method, path, query.lstrip("&"), value)
+        status, answer = self.ask(one.method, path, query.lstrip("&"), value)
+        if status == 201 and one.answer is Submitted:  # the same once more
+            self.accepted |= set(json.loads(answer)["jobs"])
 
     @precondition(lambda self: self.accepted)
     @rule(data=st.data(), change=bodies(ENDPOINTS[4].body, 2))
