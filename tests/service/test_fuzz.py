@@ -25,7 +25,7 @@ EXAMPLES = 20
 
 
 def is_long(seconds: Any) -> bool:
-    """Whether so many seconds are a time to wait that is taken, and more than a moment."""
+    """Whether the daemon takes this as a time to wait, and it is more than 0.1 s."""
     try:
         return 0.1 < float(seconds) <= 60
     except (TypeError, ValueError, OverflowError):
@@ -60,7 +60,7 @@ class Api:
             case.body = {**kept, "command": ["true"], "format": "ganger.job/1"}
 
     def ask(self, case: Any) -> None:
-        """Send it, check the answer; what would wait for jobs that never start waits shortly."""
+        """Send it and check the answer. A request that waits for a job waits 0.1 s: none starts."""
         if case.path.endswith("/wait"):
             query = {"timeout": 30, **(case.query or {})}
             if is_long(query["timeout"]):

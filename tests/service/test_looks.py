@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 TRACED_AFTER = """
-import asyncio, sys, threading, time
+import asyncio, sys, time
 from ganger.service.http import looks
 from ganger.service.jobs.submission import Who
 

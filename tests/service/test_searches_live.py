@@ -167,7 +167,7 @@ def test_copies_of_the_best_take_the_places_of_the_worst(
 ) -> None:
     """Four trials add what they try to a score that they save. One of them adds next to nothing:
     it ends early, and what takes its place goes on from the score of another one. It is slow, too:
-    whoever comes to an epoch before the others is compared with nobody."""
+    the first trial at an epoch is compared with no other."""
     desk = begun("fifo", "fifo")
     rates = [{"rate": rate} for rate in ("0.9", "0.8", "0.7", "0.001")]
     (row,) = desk.submit(

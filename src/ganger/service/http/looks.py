@@ -46,10 +46,9 @@ class _Work:
         self._lock, self._over = threading.Lock(), False
 
     def end(self) -> None:
-        """Raise Enough in it, at its next step in Python; once."""
+        """Raise Enough in it, at its next step in Python; again if it was swallowed."""
         with self._lock:
             if not self._over:
-                self._over = True
                 thread = ctypes.c_ulong(self._thread)
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(Enough))
 
