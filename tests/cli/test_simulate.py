@@ -403,14 +403,29 @@ def test_help_shows_examples(place: Path, command: list[str]) -> None:
     assert "ganger " in ganger(place, *command, "--help").stdout
 
 
-def test_help_loads_nothing_heavy() -> None:
+@pytest.mark.parametrize(
+    ("words", "heavy"),
+    [
+        (["--help"], ["numpy", "scipy", "rich", "msgspec"]),
+        (["status"], ["numpy", "scipy", "rich"]),
+        (["submit", "true"], ["numpy", "scipy", "rich"]),
+        (["queue"], ["numpy", "scipy", "rich"]),
+    ],
+)
+def test_what_people_type_all_day_loads_nothing_heavy(
+    words: list[str], heavy: list[str], tmp_path: Path
+) -> None:
     code = (
-        "import sys; from ganger.cli.main import cli\n"
-        "try: cli(['--help'])\n"
+        "import sys; from ganger.cli.main import main\n"
+        f"sys.argv[1:] = {words!r}\n"
+        "try: main()\n"
         "except SystemExit: pass\n"
-        "print([m for m in ('numpy', 'scipy', 'rich', 'msgspec') if m in sys.modules])"
+        f"print([module for module in {heavy!r} if module in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    env = {**os.environ, "GANGER_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env
+    )
     assert done.stdout.splitlines()[-1] == "[]"
 
 

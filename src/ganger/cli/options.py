@@ -53,6 +53,19 @@ profiles_option = click.option(
 )
 
 
+def cost_options(command: F) -> F:
+    """Add what a preemption costs: `checkpoint` and `restore`."""
+    save = click.option(
+        "--checkpoint-cost", "checkpoint", default="0s", show_default=True,
+        help="Time for which a preempted job saves, before its GPUs are free.",
+    )  # fmt: skip
+    load = click.option(
+        "--restore-cost", "restore", default="0s", show_default=True,
+        help="Time a resumed job needs before it computes again.",
+    )  # fmt: skip
+    return save(load(command))
+
+
 def trace_options(command: F) -> F:
     """Add the options that choose a part and a load of a trace; hand them all, with the trace, to
     `load_with_options`."""

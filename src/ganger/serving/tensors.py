@@ -137,7 +137,9 @@ def shaped(
         ) from None
 
 
-def packed(array: Array) -> bytes:
-    """Words, each behind its length in four bytes."""
+def packed(array: Array, datatype: str) -> bytes:
+    """The values in a row; words each behind its length in four bytes."""
+    if datatype != "BYTES":
+        return array.tobytes()
     words = [str(each).encode() for each in array.ravel()]
     return b"".join(part for word in words for part in (_LENGTH.pack(len(word)), word))

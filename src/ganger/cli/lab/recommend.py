@@ -11,7 +11,7 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.lab.simulate import missing_cluster, parse_seeds
-from ganger.cli.options import load_with_options, profiles_option, trace_options
+from ganger.cli.options import cost_options, load_with_options, profiles_option, trace_options
 from ganger.cli.progress import Bar
 from ganger.core.errors import BadInput
 
@@ -91,20 +91,7 @@ fifo); 2 wrong input.
     help="The most jobs in a window.",
 )
 @click.option("--seeds", default="0", show_default=True, help="Seeds, like 0 or 0,1,7 or 0-4.")
-@click.option(
-    "--checkpoint-cost",
-    "checkpoint",
-    default="0s",
-    show_default=True,
-    help="Time for which a preempted job saves, before its GPUs are free.",
-)
-@click.option(
-    "--restore-cost",
-    "restore",
-    default="0s",
-    show_default=True,
-    help="Time a resumed job needs before it computes again.",
-)
+@cost_options
 @click.option(
     "--models",
     metavar="FILE",

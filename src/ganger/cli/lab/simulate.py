@@ -12,6 +12,7 @@ import click
 from ganger.cli import completion
 from ganger.cli.lab.shown_runs import log_one, output_options, run_and_show
 from ganger.cli.options import (
+    cost_options,
     load_with_options,
     profiles_option,
     trace_options,
@@ -162,20 +163,7 @@ Examples:
     show_default=True,
     help="Time between the end of a job's work and the release of its GPUs.",
 )
-@click.option(
-    "--checkpoint-cost",
-    "checkpoint",
-    default="0s",
-    show_default=True,
-    help="Time for which a preempted job saves, before its GPUs are free.",
-)
-@click.option(
-    "--restore-cost",
-    "restore",
-    default="0s",
-    show_default=True,
-    help="Time a resumed job needs before it computes again.",
-)
+@cost_options
 @click.option(
     "--boot-cost",
     "boot",

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
-import numpy as np
 
 from ganger.core.errors import BadInput
+
+if TYPE_CHECKING:  # the client reads spaces: it does without numpy
+    import numpy as np
 
 Value: TypeAlias = float | int | str | bool
 Point: TypeAlias = dict[str, Value]

@@ -132,8 +132,7 @@ def write(asked: Asked, outcome: Outcome, signature: Signature) -> Any:
         tensor, array = signature.outputs[place], (outcome.outputs or ())[place]
         output = response.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=array.shape)
         if raw:
-            words = tensor.datatype == "BYTES"
-            response.raw_output_contents.append(packed(array) if words else array.tobytes())
+            response.raw_output_contents.append(packed(array, tensor.datatype))
         else:
             field = getattr(output.contents, _CONTENTS[tensor.datatype])
             values = array.ravel()

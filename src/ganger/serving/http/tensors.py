@@ -168,7 +168,7 @@ def encode(
             "name": kind.name, "datatype": kind.datatype, "shape": array.shape
         }  # fmt: skip
         if as_binary:
-            data = packed(array) if kind.datatype == "BYTES" else array.tobytes()
+            data = packed(array, kind.datatype)
             fields["parameters"] = {"binary_data_size": len(data)}
             binary.append(data)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -67,6 +67,10 @@ class Mix:
             )
         if self.slo is not None and self.slo <= 0:
             raise BadInput("an SLO of 0 s", where="slo", mend="give a time above 0")
+
+
+MIXED: Final = tuple(each.name for each in fields(Mix) if each.name not in ("slo", "names"))
+"""Fields of `Mix` that are plain numbers."""
 
 
 def generated(

@@ -17,21 +17,11 @@ from ganger.workloads.requests.columns import Requests
 from ganger.workloads.requests.curves import curve_of
 from ganger.workloads.requests.formats import load_requests
 from ganger.workloads.requests.merging import asking, merged
-from ganger.workloads.requests.synthetic import Mix, generated
+from ganger.workloads.requests.synthetic import MIXED, Mix, generated
 from ganger.workloads.scenario.document import FORMAT, Document, Generate, Service
 
 DOCS: Final = "docs/scenario-file.md"
 _CURVE: Final = ("rate", "rates", "stays", "swing", "peak", "period", "to", "at", "width", "cv")
-_MIX: Final = (
-    "zipf",
-    "tenants",
-    "items",
-    "prompt_tokens",
-    "output_tokens",
-    "tokens_cv",
-    "inputs",
-    "inputs_zipf",
-)
 
 
 @dataclass(frozen=True)
@@ -170,7 +160,11 @@ def _generated(service: Service, how: Generate) -> Requests:
     if how.models and service.model:
         raise BadInput("the service names a model", where="models", mend="keep one of the two")
     names = tuple(how.models) or (service.model or service.name,)
-    mix = Mix(models=len(names), names=names, **{name: getattr(how, name) for name in _MIX})
+    mix = Mix(
+        **{name: getattr(how, name) for name in MIXED if name != "models"},
+        models=len(names),
+        names=names,
+    )
     if how.kind == "gamma" and how.cv is None:
         raise BadInput("how bursty?", where="cv", mend="add cv, such as 4")
     length = None if how.duration is None else parse_duration(how.duration, where="duration")

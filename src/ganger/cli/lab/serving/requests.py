@@ -118,7 +118,7 @@ def synth(
     """
     from ganger.workloads.requests import own
     from ganger.workloads.requests.curves import curve_of
-    from ganger.workloads.requests.synthetic import Mix, generated
+    from ganger.workloads.requests.synthetic import MIXED, Mix, generated
 
     cv = chosen.pop("cv")
     names = _names(chosen["models"])
@@ -126,20 +126,7 @@ def synth(
     mix = Mix(
         names=names,
         slo=_time(chosen.pop("slo"), "--slo"),
-        **{
-            name: chosen.pop(name)
-            for name in (
-                "models",
-                "zipf",
-                "tenants",
-                "items",
-                "prompt_tokens",
-                "output_tokens",
-                "tokens_cv",
-                "inputs",
-                "inputs_zipf",
-            )
-        },
+        **{name: chosen.pop(name) for name in MIXED},
     )
     curve = curve_of(kind, {**chosen, "cv": cv})
     if kind == "gamma" and cv is None:

@@ -8,14 +8,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.core.books.ledger import Cell, Ledger
+from ganger.core.books.ledger import Ledger
 from ganger.core.books.links import Links
-from ganger.core.plan import Placement
 from ganger.core.units import HOUR
 from ganger.core.view import View
-from ganger.mechanisms.placement.place import Place, counted, on_nodes
+from ganger.mechanisms.placement.place import counted
 from ganger.mechanisms.sizing.elastic import Market
 from ganger.mechanisms.sizing.marginal_gain import first_fit, grow
+from ganger.recipes.training.network.by_node import ByNode, Choose
 
 
 def by_utility(view: View, market: Market) -> NDArray[np.int64]:
@@ -34,7 +34,7 @@ def by_utility(view: View, market: Market) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddedRing(Place):
+class EmbeddedRing(ByNode):
     """G-VNE: the fewest nodes that hold the ring, so that its edges stay inside nodes; of node sets
     of that number one on whose links the bandwidth that it reserves is free, the fullest nodes
     first. `reserve`: GB/s each way of each link that a ring crosses. Where the cluster states no
@@ -43,25 +43,14 @@ class EmbeddedRing(Place):
     by_room: ClassVar[bool] = False
     reserve: float = 0.1
 
-    def find(
-        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
-    ) -> Placement | None:
-        """The first node set, in order, whose links have room."""
-        shape = view.draft.shape(job)
-        need = gpus or shape.gpus
-        if not shape.is_plain or not need:
-            return super().find(view, ledger, job, cells, gpus)
+    def chooser(self, view: View, ledger: Ledger) -> Choose:
+        """One node, else several whose links have room."""
         network = view.nodes.spec.network
         links = view.cached(Links, view.nodes, network) if network is not None else None
         free_bandwidth = self._free_bandwidth(links, ledger) if links is not None else {}
-        for cell in cells or ledger.cells_for(shape):
-            free = {node: ledger.free_count[node] for node in cell.nodes if ledger.up[node]}
-            best = self._one_node(free, need) or self._several(
-                cell, ledger, free, need, links, free_bandwidth
-            )
-            if best is not None:
-                return on_nodes(ledger, best)
-        return None
+        return lambda free, need: (
+            self._one_node(free, need) or self._several(ledger, free, need, links, free_bandwidth)
+        )
 
     def _one_node(self, free: dict[int, int], need: int) -> tuple[tuple[int, int], ...] | None:
         fits = [(count, node) for node, count in free.items() if count >= need]
@@ -69,7 +58,6 @@ class EmbeddedRing(Place):
 
     def _several(
         self,
-        cell: Cell,
         ledger: Ledger,
         free: dict[int, int],
         need: int,

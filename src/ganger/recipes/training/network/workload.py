@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ganger.core.books.ledger import Cell, Ledger
-from ganger.core.plan import Placement
+from ganger.core.books.ledger import Ledger
 from ganger.core.view import View
 from ganger.mechanisms.ordering.order import remaining_service
-from ganger.mechanisms.placement.place import Place, on_nodes
+from ganger.recipes.training.network.by_node import ByNode, Choose
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeastWorkload(Place):
+class LeastWorkload(ByNode):
     """LWF-kappa: a job of up to `kappa` GPUs takes free GPUs of the nodes with the least remaining
     workload, wherever they are; a larger one goes to as few nodes as can hold it, among these to
     those with the least. The workload of a node is the remaining service of the jobs on it, each by
@@ -20,34 +19,24 @@ class LeastWorkload(Place):
 
     kappa: int = 1
 
-    def find(
-        self, view: View, ledger: Ledger, job: int, cells: list[Cell] | None = None, gpus: int = 0
-    ) -> Placement | None:
+    def chooser(self, view: View, ledger: Ledger) -> Choose:
         """By the workload of nodes."""
-        shape = view.draft.shape(job)
-        need = gpus or shape.gpus
-        if not shape.is_plain or not need:
-            return super().find(view, ledger, job, cells, gpus)
         load = self._workload(view, ledger)
-        for cell in cells or ledger.cells_for(shape):
-            free = {node: ledger.free_count[node] for node in cell.nodes if ledger.up[node]}
+
+        def choose(free: dict[int, int], need: int) -> tuple[tuple[int, int], ...] | None:
             nodes = [node for node in free if free[node]]
             nodes.sort(key=lambda node: (load.get(node, 0.0), node))
             if need > self.kappa:
                 alone = [node for node in nodes if free[node] >= need]
-                widest = sorted(nodes, key=lambda node: -free[node])
-                nodes = alone[:1] or widest
+                nodes = alone[:1] or sorted(nodes, key=lambda node: -free[node])
             counts, missing = list[tuple[int, int]](), need
             for node in nodes:
                 if missing:
-                    taken = min(free[node], missing)
-                    counts.append((node, taken))
-                    missing -= taken
-            if not missing:
-                placement = on_nodes(ledger, tuple(sorted(counts)))
-                if placement is not None:
-                    return placement
-        return None
+                    counts.append((node, min(free[node], missing)))
+                    missing -= counts[-1][1]
+            return None if missing else tuple(sorted(counts))
+
+        return choose
 
     def _workload(self, view: View, ledger: Ledger) -> dict[int, float]:
         load = dict[int, float]()
