@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,10 @@ def ids(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
-every_file = pytest.mark.parametrize("path", FILES, ids=ids)
+@cache
+def parsed(path: Path) -> ast.Module:
+    """A file's syntax."""
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def public(body: list[ast.stmt], before: str = "") -> Iterator[tuple[str, Definition]]:
@@ -41,34 +45,37 @@ def test_there_is_a_tree_to_look_at() -> None:
     assert len(FILES) > 30
 
 
-@every_file
-def test_files_are_short(path: Path) -> None:
-    lines = path.read_text().count("\n")
-    assert lines <= LINES_A_FILE, f"{lines} lines"
+def test_files_are_short() -> None:
+    lines = {ids(path): path.read_text().count("\n") for path in FILES}
+    assert {path: length for path, length in lines.items() if length > LINES_A_FILE} == {}
 
 
-@every_file
-def test_functions_are_short(path: Path) -> None:
-    long = [
-        f"{node.name}: {(node.end_lineno or 0) - node.lineno + 1} lines"
-        for node in ast.walk(ast.parse(path.read_text()))
+def test_functions_are_short() -> None:
+    lines = {
+        f"{ids(path)}: {node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for path in FILES
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        and (node.end_lineno or 0) - node.lineno + 1 > LINES_A_FUNCTION
-    ]
-    assert long == []
+    }
+    assert {name: length for name, length in lines.items() if length > LINES_A_FUNCTION} == {}
 
 
-@every_file
-def test_everything_public_says_what_it_is(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    assert ast.get_docstring(tree), "the module itself"
-    assert [name for name, node in public(tree.body) if not ast.get_docstring(node)] == []
+def test_everything_public_says_what_it_is() -> None:
+    trees = {ids(path): parsed(path) for path in FILES}
+    assert [path for path, tree in trees.items() if not ast.get_docstring(tree)] == []
+    assert [
+        f"{path}: {name}"
+        for path, tree in trees.items()
+        for name, node in public(tree.body)
+        if not ast.get_docstring(node)
+    ] == []
 
 
-@every_file
-def test_nothing_is_left_to_do_and_nobodys_home_is_named(path: Path) -> None:
-    text = path.read_text()
-    assert [word for word in FORBIDDEN if word in text] == []
+def test_nothing_is_left_to_do_and_nobodys_home_is_named() -> None:
+    texts = {ids(path): path.read_text() for path in FILES}
+    assert [
+        f"{path}: {word}" for path, text in texts.items() for word in FORBIDDEN if word in text
+    ] == []
 
 
 def test_every_recipe_says_what_it_is_and_where_it_comes_from() -> None:
@@ -90,7 +97,7 @@ def test_caches_have_types_and_no_string_keys(room: str) -> None:
     found = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
         for path in sorted((SOURCE / "ganger" / room).rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(parsed(path))
         if isinstance(node, ast.Attribute) and node.attr == "scratch"
     ]
     assert found == []
