@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from ganger.lab.report.drawing import COLOURS as DRAWN
 from ganger.lab.report.page import COLOURS
 
 Floats = NDArray[np.float64]
@@ -74,3 +75,18 @@ def test_series_stand_out_from_the_paper(theme: int) -> None:
     for i in range(COLOURS):
         low, high = sorted((float(XYZ[1] @ colour(f"s{i}", theme)), paper))
         assert (high + 0.05) / (low + 0.05) >= 3, i
+
+
+def test_drawings_and_scripts_have_the_same_colours() -> None:
+    """The recipes' pictures those of a light page, in their order; the script as many."""
+    as_words = [np.round(255 * _encoded(colour(f"s{i}", 0))).astype(int) for i in range(COLOURS)]
+    assert [f"#{r:02x}{g:02x}{b:02x}" for r, g, b in as_words] == list(DRAWN)
+    script = files("ganger.lab.report").joinpath("draw.js").read_text(encoding="utf-8")
+    assert f"const COLOURS = {COLOURS};" in script
+
+
+def _encoded(linear: Floats) -> Floats:
+    value: Floats = np.where(
+        linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055
+    )
+    return value

@@ -71,7 +71,7 @@ def queue(gpus: int, jobs: Sequence[tuple[str, int, float, float]], recipe: str)
         "queue",
         f"{len(order)} jobs, {gpus} GPUs, {recipe}",
         [
-            TableOf("hours", columns, rows),
+            TableOf("times in hours", columns, rows),
             TableOf("all jobs", ("figure", "value"), _figures(run)),
             Bars("Wait for the first start, hours", "h", [(str(r[0]), float(r[5])) for r in rows]),
             Chart(ran, run, _read(ran)),
@@ -123,8 +123,9 @@ def policies(gpus: int, jobs: Sequence[tuple[int, int, int]], recipes: Sequence[
     )
 
 
-def _least(bars: Sequence[tuple[str, float]]) -> str:
-    return min(bars, key=lambda bar: bar[1])[0]
+def _least(bars: Sequence[tuple[str, float]]) -> tuple[str, ...]:
+    lowest = min(value for _, value in bars)
+    return tuple(label for label, value in bars if value == lowest)
 
 
 def queueing_delay(kind: str, jobs: int, seed: int, cluster: str, recipe: str) -> Lesson:
@@ -235,7 +236,7 @@ def gavel(types: Sequence[tuple[int, str]], rates: Rates, yours: Sequence[str]) 
         ", ".join(f"{count} {kind}" for count, kind in types),
         [
             TableOf("samples/s", ("assignment", "total", "% of best", "least ratio", *names), rows),
-            Bars("Total throughput, samples/s", "/s", bars, bars[-1][0]),
+            Bars("Total throughput, samples/s", "/s", bars, (bars[-1][0],)),
             _division("largest total", names, kinds, best.x),
             _division("largest least ratio", names, kinds, fair.x),
             "Recipes that decide so: ganger recipe gavel; blind to types: ganger recipe"

@@ -153,6 +153,13 @@ def cluster(text: str, where: str) -> str:
     return text
 
 
+def gpus_of(words: str) -> int:
+    """The GPUs of a cluster in words."""
+    return sum(
+        int(n) * int(each) for n, each, _ in (part.split("x", 2) for part in words.split("+"))
+    )
+
+
 _COUNTED: Final = re.compile(rf"(\d{{1,3}}) ({_NAME})")
 
 

@@ -40,12 +40,12 @@ class Chart:
 
 @dataclass(frozen=True)
 class Bars:
-    """Figures of a table as bars from zero: (label, value) each; `best` stands out."""
+    """Figures of a table as bars from zero: (label, value) each; the `best` stand out."""
 
     title: str
     unit: str
     rows: list[tuple[str, float]]
-    best: str = ""
+    best: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ PIECES: Final[tuple[Piece, ...]] = (
         "explorers:queueing_delay",
         (
             fields.choice("kind", "Jobs like those of", ("philly", "helios", "poisson", "gavel")),
-            fields.whole("jobs", "How many jobs", 400, 1, 2000),
+            fields.whole("jobs", "How many jobs", 800, 1, 2000),
             fields.whole("seed", "Seed", 0, 0, 10**9),
             fields.text("cluster", "Cluster", "4x8xV100", fields.cluster),
             fields.text("recipe", "Recipe", "backfill", fields.one_recipe),
@@ -174,7 +174,7 @@ PIECES: Final[tuple[Piece, ...]] = (
         " jobs spread over any mix they are 2.5 % (ganger lesson fairness).",
         "explorers:trade_off",
         (
-            fields.decimal("weight", "Fairness w, from 0 to 1", 0.5, 0, 1, "0.05"),
+            fields.decimal("weight", "Fairness w, from 0 to 1", 0.5, 0, 1, "0.01"),
             fields.choice("use", "A job uses", ("gangs of 2", "one GPU", "any mix")),
             fields.text("types", "GPUs of each type", "2 V100, 2 K80", fields.counted_types),
             fields.text("rates", "Jobs: NAME and samples/s of a GPU", "A 80 10; B 70 50",
