@@ -123,7 +123,7 @@ def test_nothing_is_fetched_and_names_are_text() -> None:
     assert not re.search(fetches, render(runs(), bounds=bounds()))
     assert "<script>alert" not in text
     assert "<img" not in text
-    assert page.tags.count("script") == 4
+    assert page.tags.count("script") == 5
     assert page.charts["labels"] == [EVIL]
 
 

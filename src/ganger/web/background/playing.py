@@ -32,7 +32,7 @@ class Replay(msgspec.Struct):
     held: list[float]
     waiting: list[int]
     ends: list[float | None]
-    figures: dict[str, float | None]
+    figures: dict[str, int | float | None]
     decisions: list[tuple[float, str, list[str], list[str]]]
     skipped: int
 

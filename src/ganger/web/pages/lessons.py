@@ -146,7 +146,7 @@ async def csv(request: Request) -> Response:
         if "table" in part:
             write(part["columns"])
             for row in part["rows"]:
-                write([one if isinstance(one, str) else repr(one) for one in row])
+                write([each if isinstance(each, str) else repr(each) for each in row])
             text.write("\n")
     headers = {"Content-Disposition": f'attachment; filename="{piece.name}-{work.number}.csv"'}
     return Response(text.getvalue(), headers=headers, media_type="text/csv")
