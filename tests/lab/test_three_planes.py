@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.test_simulate import ganger
+from cli.typed import typed
 from ganger.core.errors import BadInput
 from ganger.core.events import Accepted, Failed, NodeDown, Served
 from ganger.core.plan import Resize, Spawn, Start, Stop
@@ -157,10 +157,10 @@ def test_three_recipes_in_one_kernel_decide_the_same_from_their_log(tmp_path: Pa
 def test_a_trial_that_came_late_is_explained_from_the_log(tmp_path: Path) -> None:
     told = Told(tmp_path, "all.csv", *SERVICE, *SEARCH)
     last = [name for name in told.names if name.startswith("search-trial")][-1]
-    said = ganger(tmp_path, "explain", last, "--log", str(told.log), "--at", "1m").stdout
+    said = typed(tmp_path, "explain", last, "--log", str(told.log), "--at", "1m").stdout
     assert f"job {last} at 1:00 of the log: PENDING" in said
     assert "SuccessiveHalving" in said
-    wrong = ganger(tmp_path, "explain", "search-trial-99", "--log", str(told.log), code=2).stderr
+    wrong = typed(tmp_path, "explain", "search-trial-99", "--log", str(told.log), code=2).stderr
     assert "no job 'search-trial-99'" in wrong
 
 
