@@ -30,7 +30,7 @@ class Told:
 
     def __init__(self, folder: Path, trace: str, *options: str) -> None:
         self.folder, self.log = folder, folder / "run.log"
-        ganger(
+        typed(
             folder,
             "simulate",
             str(FILES / trace),
@@ -58,7 +58,7 @@ class Told:
 
     def replay(self) -> None:
         """Decided again from the log alone, every plan is the same."""
-        said = ganger(self.folder, "replay", str(self.log)).stdout
+        said = typed(self.folder, "replay", str(self.log)).stdout
         assert said == f"{len(self.steps)} steps replayed, every plan is the same\n"
 
 
@@ -206,7 +206,7 @@ def test_a_recipe_that_plans_by_latencies_is_not_run_without(recipe: str) -> Non
 
 @pytest.mark.parametrize("window", ["0s", "500ms", "soon", "-5s"])
 def test_a_window_is_a_second_or_longer(tmp_path: Path, window: str) -> None:
-    said = ganger(
+    said = typed(
         tmp_path,
         "simulate",
         str(FILES / "service.csv"),
