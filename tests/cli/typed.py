@@ -31,6 +31,7 @@ def typed(
         redirect_stdout(out),
         redirect_stderr(err),
     ):
+        ended: str | int | None = None
         try:
             main()
         except SystemExit as end:
@@ -39,6 +40,7 @@ def typed(
     for each in (out, err):
         each.seek(0)
         texts.append(each.read())
+    assert isinstance(ended, int)
     done = subprocess.CompletedProcess(words, ended, *texts)
     assert "Traceback" not in done.stderr + done.stdout, done.stderr
     assert done.returncode == code, done.stderr + done.stdout
