@@ -78,10 +78,14 @@ def _picture(played: Played, run: Replay, number: int) -> Markup:
                     '<rect class="c{}" x="{:.1f}" y="{}" width="{:.1f}" height="{}">'
                     "<title>{}</title></rect>"
                 ).format(
-                    job % COLOURS, LEFT + start * scale, (firsts[node] + gpu) * row + 0.5,
-                    max((end - start) * scale, 0.6), count * row - 1, played.names[job],
+                    job % COLOURS,
+                    LEFT + start * scale,
+                    (firsts[node] + gpu) * row + 0.5,
+                    max((end - start) * scale, 0.6),
+                    count * row - 1,
+                    played.names[job],
                 )
-            )  # fmt: skip
+            )
     high = total * row
     clip = Markup(
         '<clipPath id="clip-{0}"><rect class="reveal" x="{1}" y="0" width="{2}" height="{3}"/>'
