@@ -21,7 +21,8 @@ from ganger.web.sessions import LINK_SECONDS, Sessions, is_own, masked
 from web.rig import FORM, Pages, Standin, raw, served
 
 CHANGES = ("/queue/orders", "/queue/ahead", "/nodes/orders", "/jobs/1/again", "/whatif",
-           "/whatif/1/end", "/lab", "/lab/1/end", "/sessions/end")  # fmt: skip
+           "/whatif/1/end", "/lab", "/lab/1/end", "/lessons/queue",
+           "/lessons/queue/1/end", "/sessions/end")  # fmt: skip
 """All that a page posts."""
 EVIL = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'
 
@@ -164,7 +165,9 @@ def test_a_get_changes_nothing(pages: Pages, cookie: dict[str, str]) -> None:
     csrf = pages.csrf(cookie)
     query = f"?csrf={csrf}&verb=priority&job=9&priority=7"
     for path in CHANGES:
-        wanted = 200 if path in ("/whatif", "/lab") else 405  # which has a page, too
+        wanted = (
+            200 if path in ("/whatif", "/lab", "/lessons/queue") else 405
+        )  # which has a page, too
         assert pages.ask("GET", path + query, cookie).status == wanted, path
     with Client(pages.home) as client:
         assert client.call("GET", "/v1/jobs", query={"state": "all"})["total"] == 9
@@ -254,6 +257,12 @@ def test_a_link_that_only_shows_changes_nothing_and_shows_no_commands(pages: Pag
         "/whatif/1",
         "/lab",
         "/lab/1",
+        "/lab/1/decisions.json",
+        "/lessons",
+        "/lessons/queue",
+        "/lessons/queue/1",
+        "/lessons/queue/1/now",
+        "/lessons/queue/1/tables.csv",
     ):
         assert pages.ask("GET", path, cookie).status == 403, path
     assert order(pages, pages.csrf(cookie, "/nodes"), cookie, 5) == 403

@@ -17,7 +17,8 @@ __all__ = ["browser", "pytestmark"]
 
 PATHS = (
     "/", "/queue", "/jobs/1", "/jobs/2", "/jobs/4", "/jobs/6", "/jobs/12", "/jobs/13", "/services",
-    "/experiments", "/recipes", "/whatif", "/lab", "/nodes", "/tenants", "/sessions",
+    "/experiments", "/recipes", "/whatif", "/lab", "/lessons", "/lessons/gavel", "/nodes",
+    "/tenants", "/sessions",
 )  # fmt: skip
 RULES_OFF = ["region"]
 """A toast and the page of a link stand outside of landmarks."""

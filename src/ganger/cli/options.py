@@ -17,7 +17,7 @@ from ganger.core.units import NEVER, parse_duration
 from ganger.workloads.trace import Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
-_GENERATED = re.compile(r"([a-z]+):(\d+)(?::(\d+))?")
+_GENERATED = re.compile(r"([a-z]+):(\d+)(?::(\d+)(?::(\d+))?)?")
 
 yardsticks_option = click.option(
     "--no-yardsticks",
@@ -89,7 +89,8 @@ def load_with_options(
 ) -> Trace:
     """The workload that `trace` names, cut as the `trace_options` in `options` say.
 
-    `trace` is a file, `demo`, or a generator as `KIND:JOBS[:SEED]`. First the window, then the
+    `trace` is a file, `demo`, or a generator as `KIND:JOBS[:SEED[:GPUS]]`, whose jobs offer a load
+    of 0.8 to so many GPUs (64), and of which none asks for more. First the window, then the
     sample, the widest jobs, the repetition and, only where `gpus` (the cluster's) are given, the
     load. Raises BadInput.
     """
@@ -155,8 +156,9 @@ def _open(
             return synthetic.demo()
         generated = _GENERATED.fullmatch(trace)
         if generated:
-            kind, jobs, seed = generated.groups()
-            return synthetic.synthesize(kind, int(jobs[:12]), int(seed or 0), gpus=gpus or 64)
+            kind, jobs, seed, stated = generated.groups()
+            size = int(stated[:12]) if stated else gpus or 64
+            return synthetic.synthesize(kind, int(jobs[:12]), int(seed or 0), gpus=size)
     name, given = options.get("format_", "auto"), key_values(options.get("options", ()))
     if profiles is not None and any(each.measured for each in profiles.models.values()):
         format_ = formats.detect(trace) if name == "auto" else formats.find_format(name)
