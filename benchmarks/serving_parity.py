@@ -93,10 +93,10 @@ def page(pairs: list[Pair], options: argparse.Namespace) -> str:
             f"{made()} {machine()}",
             "",
             f"Five models (chains of {', '.join(map(str, DEPTHS.values()))} dense layers of"
-            f" {WIDTH}), Poisson arrivals of {options.load:g} times what batches of one could serve,"
-            f" an SLO of {options.slo:g} ms, {options.seconds:g} s a run, medians of the runs that"
-            " counted: a run is void in which the client lagged by more than 5 ms (p99). Each cell"
-            " is live / simulated. Good: mean batch within 10 %, p50 within 15 %, in time"
+            f" {WIDTH}), Poisson arrivals of {options.load:g} times what batches of one could"
+            f" serve, an SLO of {options.slo:g} ms, {options.seconds:g} s a run, medians of the"
+            " runs that counted: a run is void in which the client lagged by more than 5 ms (p99)."
+            " Each cell is live / simulated. Good: mean batch within 10 %, p50 within 15 %, in time"
             " within 3 points.",
             "",
             "| recipe | requests a second | runs | mean batch | p50, ms | in time, % |"
