@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 SOAK ?= 1
 COUNT ?= 300
 SEED ?= $(shell date +%Y%m%d)
-LIVE := $(wildcard tests/attacks tests/client tests/engines tests/gpu tests/integrations \
-  tests/service tests/web tests/serving/live tests/cli/test_*live.py tests/cli/test_srun.py)
+LIVE := tests/attacks tests/cli tests/client tests/docs tests/engines tests/gpu tests/integrations \
+  tests/lab/test_parity.py tests/service tests/serving/live tests/web
 # Tests of real processes, which wait more than they compute.
 
 export PYTHONDONTWRITEBYTECODE :=
@@ -35,11 +35,9 @@ demo: $(VENV)/run ## Replay the bundled workload under eight schedulers; writes 
 	$(BIN)/ganger demo --report demo.html
 
 test: $(VENV)/dev ## Lint, types, import contracts and all tests; prints the slowest
-	@$(MAKE) --no-print-directory check
-	@$(BIN)/python -m compileall -q src tests; \
-	  $(BIN)/python -m pytest -n 2 --dist worksteal --durations=10 tests $(LIVE:%=--ignore=%); \
-	  first=$$?; echo "Now those that wait for real processes:"; \
-	  $(BIN)/python -m pytest -n 3 --dist worksteal --durations=10 $(LIVE) && exit $$first
+	@$(MAKE) --no-print-directory lint floors
+	@$(BIN)/python -m compileall -q src tests
+	@$(BIN)/python tests/everything.py --live $(LIVE)
 
 check: lint types floors ## Everything but the tests
 

@@ -246,7 +246,9 @@ def _times(report: Path) -> Iterator[tuple[str, float]]:
     """Of each test that passed: how much CPU it took. Others are named, and meet no mutant."""
     for case in Xml.parse(report).iter("testcase"):
         parts = case.attrib["classname"].split(".")
-        at = next(i for i, part in enumerate(parts) if part.startswith("test_"))
+        at = next((i for i, part in enumerate(parts) if part.startswith("test_")), None)
+        if at is None:
+            raise SystemExit(f"{case.attrib['name']} cannot be imported")
         file = "/".join(parts[: at + 1]) + ".py"
         name = "::".join([file, *parts[at + 1 :], case.attrib["name"]])
         if case.find("failure") is not None or case.find("error") is not None:

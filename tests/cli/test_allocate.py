@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.test_simulate import ganger
+from cli.typed import typed
 
 PROBLEM = {
     "gpu_types": {"v100": 1, "k80": 2},
@@ -28,7 +28,7 @@ def place(tmp_path: Path) -> Path:
 
 def test_json_has_the_promised_form(place: Path) -> None:
     told = json.loads(
-        ganger(place, "allocate", "problem.json", "--objective", "max-sum", "--json").stdout
+        typed(place, "allocate", "problem.json", "--objective", "max-sum", "--json").stdout
     )
     assert list(told) == [
         "objective",
@@ -46,7 +46,7 @@ def test_json_has_the_promised_form(place: Path) -> None:
 
 
 def test_the_table_says_the_same(place: Path) -> None:
-    out = ganger(place, "allocate", "problem.json", "-o", "max-sum").stdout
+    out = typed(place, "allocate", "problem.json", "-o", "max-sum").stdout
     assert "max-sum: steps per second 140, gap" in out
     assert "a+b" in out
     assert "one more v100 is worth" in out
@@ -66,13 +66,13 @@ def test_the_table_says_the_same(place: Path) -> None:
 def test_wrong_input_ends_with_2_and_the_field(place: Path, words: list[str], said: str) -> None:
     bad = json.dumps(PROBLEM).replace('"k80": 50.0', '"h100": 50.0')
     (place / "bad.json").write_text(bad)
-    assert said in ganger(place, "allocate", *words, code=2).stderr
+    assert said in typed(place, "allocate", *words, code=2).stderr
 
 
 def test_every_objective_of_the_library_is_offered(place: Path) -> None:
     from ganger.lab.allocate import OBJECTIVES
 
-    shown = ganger(place, "allocate", "--help").stdout
+    shown = typed(place, "allocate", "--help").stdout
     squeezed = "".join(shown.split())
     assert [name for name in OBJECTIVES if name not in squeezed] == []
 
@@ -81,7 +81,7 @@ def test_names_are_shown_as_they_are_and_nothing_is_cut(place: Path) -> None:
     """Square brackets are no markup; in a pipe of 80 columns a long name goes on below."""
     long = "[red]x[/red] [1] " + "n" * 90
     (place / "odd.json").write_text(json.dumps(PROBLEM).replace('"a"', json.dumps(long)))
-    out = ganger(place, "allocate", "odd.json", "-o", "max-min-lexicographic").stdout
+    out = typed(place, "allocate", "odd.json", "-o", "max-min-lexicographic").stdout
     assert "[red]x[/red] [1]" in out
     assert out.count("n" * 10) >= 9 - 1
     assert "…" not in out

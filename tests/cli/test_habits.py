@@ -35,7 +35,7 @@ def test_sbatchs_own_options_and_a_script_from_standard_input(shell: Shell) -> N
         "begin": "+1h",
     }
     text = "#!/bin/sh\n#SBATCH --gpus=2 --nice=7\necho $1 $CUDA_VISIBLE_DEVICES\n"
-    again = shell.ganger("submit", "--parsable", "--priority", "0", typed=text)
+    again = shell.ganger("submit", "--parsable", "--priority", "0", stdin=text)
     job = again.stdout.strip()
     shell.ganger("wait", job)
     assert len(shell.said("logs", job).split(",")) == 2

@@ -418,8 +418,9 @@ def test_a_job_that_sleeps_is_not_called_resumed_and_keeps_its_number_of_gpus(sh
 def test_a_rehearsed_preemption_comes_back(shell: Shell) -> None:
     job = shell.submit("--", sys.executable, "-c", SAVES)
     until = time.monotonic() + 10
-    while shell.json("show", str(job))[0]["state"] != "RUNNING":
+    while not shell.json("show", str(job))[0]["progress"]:
         assert time.monotonic() < until
+        time.sleep(0.05)
     assert "--rehearse" in shell.ganger("preempt", str(job), code=2).stderr
     found = json.loads(shell.said("preempt", str(job), "--rehearse", "--json"))
     assert (found["outcome"], found["state"]) == ("Preempted", "RUNNING")

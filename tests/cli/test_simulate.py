@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from cli.typed import typed
+
 FOUR_JOBS = """job,submitted,duration,gpus,priority,tenant
 a,0,30,1,3,ann
 b,0,10,1,1,bob
@@ -28,24 +30,9 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def ganger(place: Path, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run the command line in `place`; its exit code must be `code`, and never a traceback."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ganger.cli", *words],
-        cwd=place,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "COLUMNS": "80"},
-        check=False,
-    )
-    assert "Traceback" not in done.stderr + done.stdout, done.stderr
-    assert done.returncode == code, done.stderr + done.stdout
-    return done
-
-
 def runs(place: Path, *words: str) -> list[dict[str, Any]]:
     """The runs that `ganger simulate ... --json` prints."""
-    out = ganger(place, "simulate", "jobs.csv", "--cluster", "1x2xV100", "--json", *words).stdout
+    out = typed(place, "simulate", "jobs.csv", "--cluster", "1x2xV100", "--json", *words).stdout
     found: list[dict[str, Any]] = json.loads(out)["runs"]
     return found
 
@@ -71,7 +58,7 @@ def test_json_has_the_promised_form(place: Path) -> None:
 
 
 def test_the_table_fits_eighty_columns_and_is_plain_when_piped(place: Path) -> None:
-    done = ganger(place, "simulate", "jobs.csv", "--cluster", "1x2xV100", "-r", "fifo,las,tiresias")
+    done = typed(place, "simulate", "jobs.csv", "--cluster", "1x2xV100", "-r", "fifo,las,tiresias")
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "\x1b" not in done.stdout
     assert "tiresias" in done.stdout
@@ -101,7 +88,7 @@ def test_workers_change_nothing(place: Path) -> None:
 
 def test_a_log_replays_to_the_same_plans(place: Path) -> None:
     runs(place, "--recipe", "las(quantum=1s)", "--log", "run.log")
-    assert "every plan is the same" in ganger(place, "replay", "run.log", "--check").stdout
+    assert "every plan is the same" in typed(place, "replay", "run.log", "--check").stdout
 
 
 def test_a_log_that_was_changed_diverges_at_a_named_step(place: Path) -> None:
@@ -111,7 +98,7 @@ def test_a_log_that_was_changed_diverges_at_a_named_step(place: Path) -> None:
     events, actions = lines[at].split('"actions"')
     lines[at] = events + '"actions"' + actions.replace('"job":0', '"job":1', 1)
     (place / "run.log").write_text("\n".join(lines) + "\n")
-    done = ganger(place, "replay", "run.log", "--check", code=1)
+    done = typed(place, "replay", "run.log", "--check", code=1)
     assert "revision" in done.stderr
 
 
@@ -120,17 +107,17 @@ def test_a_log_whose_events_contradict_each_other_is_wrong_input(place: Path) ->
     lines = (place / "run.log").read_text().splitlines()
     at = next(i for i, line in enumerate(lines) if '"type":"Submitted"' in line)
     (place / "run.log").write_text("\n".join([*lines[: at + 1], lines[at]]) + "\n")
-    assert "submitted twice" in ganger(place, "replay", "run.log", "--check", code=2).stderr
+    assert "submitted twice" in typed(place, "replay", "run.log", "--check", code=2).stderr
 
 
 def test_a_log_says_why_a_job_waited(place: Path) -> None:
     runs(place, "--recipe", "fifo", "--log", "run.log")
-    lines = ganger(place, "explain", "d", "--log", "run.log").stdout.splitlines()
+    lines = typed(place, "explain", "d", "--log", "run.log").stdout.splitlines()
     assert lines[:2] == [
         "job d at 0:10 of the log: PENDING (Resources)",
         "  It waits for 1 GPU; none is free on node-0; job a is expected to release 1 at 0:30.",
     ]
-    asked = ganger(place, "explain", "d", "--log", "run.log", "--at", "5s", "--json").stdout
+    asked = typed(place, "explain", "d", "--log", "run.log", "--at", "5s", "--json").stdout
     found = json.loads(asked)
     assert (found["at"], found["reason"], found["ahead"]) == (5, "Resources", 1)
 
@@ -152,18 +139,18 @@ def test_a_log_that_cannot_say_it_is_one_clear_error(
 ) -> None:
     runs(place, "--recipe", "fifo", "--log", "run.log")
     (place / "not.db").write_bytes(b"SQLite format 3\0" + b"x" * 4000)
-    complaint = ganger(place, "explain", *words, code=2).stderr
+    complaint = typed(place, "explain", *words, code=2).stderr
     assert said in complaint
     assert len(complaint.splitlines()) == 1
 
 
 def test_why_jobs_waited_is_added_up_where_it_is_asked_for(place: Path) -> None:
     words = ("simulate", "jobs.csv", "--cluster", "1x2xV100", "--report", "r.html")
-    table = ganger(place, *words, "--why").stdout.splitlines()
+    table = typed(place, *words, "--why").stdout.splitlines()
     assert max(map(len, table)) <= 80
     assert any(line.startswith("nothing free fits it (the ordered queue)") for line in table)
     assert "Why jobs waited" in (place / "r.html").read_text()
-    assert "why jobs waited" not in ganger(place, *words).stdout
+    assert "why jobs waited" not in typed(place, *words).stdout
     assert "Why jobs waited" not in (place / "r.html").read_text()
     (found,) = runs(place, "--why")
     assert sum(one["job_hours"] for one in found["waited"]) * 3600 == pytest.approx(9 + 26)
@@ -175,7 +162,7 @@ def test_a_log_that_was_cut_short_is_one_clear_error(place: Path, cut: float) ->
     runs(place, "--recipe", "fifo", "--log", "run.log")
     data = (place / "run.log").read_bytes()
     (place / "run.log").write_bytes(data[: int(len(data) * cut)])
-    done = ganger(place, "replay", "run.log", "--check", code=2)
+    done = typed(place, "replay", "run.log", "--check", code=2)
     assert "run.log" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
@@ -244,7 +231,7 @@ def test_a_users_faulty_policy_is_one_error_that_says_where(place: Path, fault: 
         "job,submitted,duration,gpus,nodes\na,0,60,1,1\nb,0,60,2,2\nc,0,60,1,1\nd,9,60,1,1\n"
     )
     words = ("simulate", "gangs.csv", "--cluster", "2x1xV100", "-r", "mine.py:Mine")
-    said = ganger(place, *words, code=2).stderr.splitlines()
+    said = typed(place, *words, code=2).stderr.splitlines()
     assert len(said) == 1
     assert said[0].startswith("ganger: mine.py: Mine: ")
     assert FAULTS[fault] in said[0]
@@ -264,7 +251,7 @@ def test_a_users_faulty_policy_is_one_error_that_says_where(place: Path, fault: 
 def test_a_file_that_holds_no_policy(place: Path, text: str, spec: str, said: str) -> None:
     (place / "mine.py").write_text(text)
     words = ("simulate", "jobs.csv", "--cluster", "1x2xV100", "-r", spec)
-    assert said in ganger(place, *words, code=2).stderr
+    assert said in typed(place, *words, code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -294,7 +281,7 @@ def test_a_file_that_holds_no_policy(place: Path, text: str, spec: str, said: st
 )
 def test_wrong_options_are_one_clear_error(place: Path, words: list[str], said: str) -> None:
     cluster = [] if "--cluster" in words else ["--cluster", "1x2xV100"]
-    done = ganger(place, "simulate", "jobs.csv", *cluster, *words, code=2)
+    done = typed(place, "simulate", "jobs.csv", *cluster, *words, code=2)
     assert said in done.stderr
     assert not done.stdout
 
@@ -310,14 +297,14 @@ def test_wrong_options_are_one_clear_error(place: Path, words: list[str], said: 
 )
 def test_wrong_traces_name_the_file(place: Path, change: tuple[str, str], said: str) -> None:
     (place / "jobs.csv").write_text(FOUR_JOBS.replace(*change))
-    done = ganger(place, "simulate", "jobs.csv", "--cluster", "1x2xV100", code=2)
+    done = typed(place, "simulate", "jobs.csv", "--cluster", "1x2xV100", code=2)
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_no_such_trace(place: Path) -> None:
     assert (
-        "none.csv" in ganger(place, "simulate", "none.csv", "--cluster", "1x2xV100", code=2).stderr
+        "none.csv" in typed(place, "simulate", "none.csv", "--cluster", "1x2xV100", code=2).stderr
     )
 
 
@@ -341,7 +328,7 @@ def test_files_are_written_though_nobody_reads_what_is_printed(place: Path) -> N
 
 
 def test_the_report_is_written(place: Path) -> None:
-    done = ganger(
+    done = typed(
         place,
         "simulate",
         "jobs.csv",
@@ -367,7 +354,7 @@ SACCT = """JobIDRaw|Submit|Start|ElapsedRaw|TimelimitRaw|ReqTRES|State
 def test_rows_that_became_no_job_are_counted_wherever_figures_are_shown(place: Path) -> None:
     (place / "sacct.txt").write_text(SACCT)
     words = ("sacct.txt", "--cluster", "1x1xV100", "--skip-bad")
-    done = ganger(place, "simulate", *words, "-r", "fifo,las", "--report", "r.html")
+    done = typed(place, "simulate", *words, "-r", "fifo,las", "--report", "r.html")
     count = (
         "2 of 4 rows of sacct are not simulated: 1 (the jobs never started), 1 (they are malformed)"
     )
@@ -376,17 +363,17 @@ def test_rows_that_became_no_job_are_counted_wherever_figures_are_shown(place: P
     assert count in page
     assert "<dt>Command</dt><dd>ganger simulate sacct.txt" in page
     assert re.search(r"<dt>Inputs</dt><dd>sacct.txt \(SHA-256 [0-9a-f]{64}\)</dd>", page)
-    found = json.loads(ganger(place, "simulate", *words, "--json").stdout)["runs"][0]
+    found = json.loads(typed(place, "simulate", *words, "--json").stdout)["runs"][0]
     assert found["rows"] == 4
     assert found["rows_left_out"] == {"the jobs never started": 1, "they are malformed": 1}
-    told = json.loads(ganger(place, "recommend", *words, "--json", code=1).stdout)
+    told = json.loads(typed(place, "recommend", *words, "--json", code=1).stdout)
     assert any(note.startswith(count) for note in told["notes"])
-    info = json.loads(ganger(place, "trace", "info", "sacct.txt", "--skip-bad", "--json").stdout)
+    info = json.loads(typed(place, "trace", "info", "sacct.txt", "--skip-bad", "--json").stdout)
     assert sum(info["rows_left_out"].values()) == 2
 
 
 def test_the_demo_compares_eight_recipes(place: Path) -> None:
-    found = json.loads(ganger(place, "demo", "--seed", "0", "--json").stdout)["runs"]
+    found = json.loads(typed(place, "demo", "--seed", "0", "--json").stdout)["runs"]
     assert len(found) == 8
     assert all(run["metrics"]["jobs_finished"] == 400 for run in found)
     picture = (Path(__file__).parents[2] / "docs/report.png").read_bytes()
@@ -400,7 +387,7 @@ def test_the_demo_compares_eight_recipes(place: Path) -> None:
     "command", [[], ["simulate"], ["demo"], ["replay"], ["recipes"], ["recipe"]]
 )
 def test_help_shows_examples(place: Path, command: list[str]) -> None:
-    assert "ganger " in ganger(place, *command, "--help").stdout
+    assert "ganger " in typed(place, *command, "--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -430,17 +417,17 @@ def test_what_people_type_all_day_loads_nothing_heavy(
 
 
 def test_every_recipe_can_be_shown(place: Path) -> None:
-    for entry in json.loads(ganger(place, "recipes", "--json").stdout):
+    for entry in json.loads(typed(place, "recipes", "--json").stdout):
         assert entry["summary"]
         assert entry["paper"]
-    shown = ganger(place, "recipe", "tiresias").stdout
+    shown = typed(place, "recipe", "tiresias").stdout
     assert "NSDI 2019" in shown
     assert "thresholds" in shown
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion(place: Path, shell: str) -> None:
-    assert "_GANGER_COMPLETE" in ganger(place, "completion", shell).stdout
+    assert "_GANGER_COMPLETE" in typed(place, "completion", shell).stdout
 
 
 def test_three_lines_of_python(place: Path) -> None:
@@ -457,6 +444,6 @@ def test_three_lines_of_python(place: Path) -> None:
 
 @pytest.mark.parametrize(("by", "rows"), [("tenant", "ann"), ("gpus", "1"), ("gpu_type", "V100")])
 def test_a_table_by_tenant_size_or_type(place: Path, by: str, rows: str) -> None:
-    done = ganger(place, "simulate", "jobs.csv", "--cluster", "1x2xV100", "--by", by)
+    done = typed(place, "simulate", "jobs.csv", "--cluster", "1x2xV100", "--by", by)
     assert f"fifo, by {by.replace('_', ' ')}" in done.stdout
     assert any(line.split()[:1] == [rows] for line in done.stdout.splitlines())

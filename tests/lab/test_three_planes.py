@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.test_simulate import ganger
+from cli.typed import typed
 from ganger.core.errors import BadInput
 from ganger.core.events import Accepted, Failed, NodeDown, Served
 from ganger.core.plan import Resize, Spawn, Start, Stop
@@ -30,7 +30,7 @@ class Told:
 
     def __init__(self, folder: Path, trace: str, *options: str) -> None:
         self.folder, self.log = folder, folder / "run.log"
-        ganger(
+        typed(
             folder,
             "simulate",
             str(FILES / trace),
@@ -58,7 +58,7 @@ class Told:
 
     def replay(self) -> None:
         """Decided again from the log alone, every plan is the same."""
-        said = ganger(self.folder, "replay", str(self.log)).stdout
+        said = typed(self.folder, "replay", str(self.log)).stdout
         assert said == f"{len(self.steps)} steps replayed, every plan is the same\n"
 
 
@@ -89,9 +89,16 @@ def test_a_search_grows_and_shrinks_is_stopped_whole_loses_a_node_and_ends(tmp_p
         for _, action in own
     ]
     assert changes == [
-        ("Start", 12), ("Resize", 8), ("Resize", 4), ("Resize", 3), ("Stop", "preempted"),
-        ("Start", 2), ("Start", 2), ("Resize", 4), ("Stop", "retired"),
-    ]  # fmt: skip
+        ("Start", 12),
+        ("Resize", 8),
+        ("Resize", 4),
+        ("Resize", 3),
+        ("Stop", "preempted"),
+        ("Start", 2),
+        ("Start", 2),
+        ("Resize", 4),
+        ("Stop", "retired"),
+    ]
     with_parent = [
         at for at, action in told.actions(Stop, "search-trial") if action.why == "parent"
     ]
@@ -157,10 +164,10 @@ def test_three_recipes_in_one_kernel_decide_the_same_from_their_log(tmp_path: Pa
 def test_a_trial_that_came_late_is_explained_from_the_log(tmp_path: Path) -> None:
     told = Told(tmp_path, "all.csv", *SERVICE, *SEARCH)
     last = [name for name in told.names if name.startswith("search-trial")][-1]
-    said = ganger(tmp_path, "explain", last, "--log", str(told.log), "--at", "1m").stdout
+    said = typed(tmp_path, "explain", last, "--log", str(told.log), "--at", "1m").stdout
     assert f"job {last} at 1:00 of the log: PENDING" in said
     assert "SuccessiveHalving" in said
-    wrong = ganger(tmp_path, "explain", "search-trial-99", "--log", str(told.log), code=2).stderr
+    wrong = typed(tmp_path, "explain", "search-trial-99", "--log", str(told.log), code=2).stderr
     assert "no job 'search-trial-99'" in wrong
 
 
@@ -206,7 +213,7 @@ def test_a_recipe_that_plans_by_latencies_is_not_run_without(recipe: str) -> Non
 
 @pytest.mark.parametrize("window", ["0s", "500ms", "soon", "-5s"])
 def test_a_window_is_a_second_or_longer(tmp_path: Path, window: str) -> None:
-    said = ganger(
+    said = typed(
         tmp_path,
         "simulate",
         str(FILES / "service.csv"),

@@ -14,7 +14,7 @@ from ganger.cli.lab.lesson import lesson as command
 from ganger.core.errors import BadInput
 from ganger.lab.figures import queueing_delays
 from ganger.lab.lessons import fields
-from ganger.lab.lessons.parts import Bars, Cell, Lines, TableOf, to_json
+from ganger.lab.lessons.parts import Bars, Lines, TableOf, to_json
 from ganger.lab.lessons.pieces import LESSONS
 from ganger.workloads.synthetic import synthesize
 
@@ -24,7 +24,7 @@ EIGHT = (
 )  # fmt: skip
 
 
-def rows(name: str, table: int = 0, **given: str) -> dict[Cell, tuple[Cell, ...]]:
+def rows(name: str, table: int = 0, **given: Any) -> dict[Any, Any]:
     """A table of a piece by the first cell of each row."""
     return {row[0]: row[1:] for row in LESSONS[name].work(given).tables[table].rows}
 
@@ -55,14 +55,15 @@ def test_policies_are_those_of_the_lectures_table() -> None:
     assert found["srtf"] == (34, 66)
     assert found["priority(highest=largest)"] == (43.5, 53)
     assert rows("policies", jobs="5, 3", gpus="1", recipes="fifo, sjf") == {
-        "fifo": ("5, 8", 6.5, 8, 0), "sjf": ("8, 3", 5.5, 8, 0),
-    }  # fmt: skip
+        "fifo": ("5, 8", 6.5, 8, 0),
+        "sjf": ("8, 3", 5.5, 8, 0),
+    }
 
 
 def test_waits_by_size_are_those_of_the_run() -> None:
     """Every class counts its jobs, and together they are the run's mean queueing delay."""
     given = {"kind": "helios", "jobs": "150", "seed": "4", "cluster": "2x8xV100", "recipe": "srtf"}
-    found = rows("queueing-delay", **given)
+    found = rows("queueing-delay", 0, **given)
     run = ganger.simulate(synthesize("helios", 150, 4, gpus=16), "2x8xV100", "srtf")
     jobs = np.array([float(row[0]) for row in found.values()])
     means = np.array([float(row[1]) for row in found.values()])
@@ -71,14 +72,17 @@ def test_waits_by_size_are_those_of_the_run() -> None:
     assert float((jobs * means).sum() / 150 * 3600) == pytest.approx(mean, rel=1e-12)
     one = queueing_delays(run.jobs)[run.jobs.gpus == 1] / 3600
     assert found["1"][1:] == (
-        float(one.mean()), float(np.median(one)), float(np.percentile(one, 90)), float(one.max())
-    )  # fmt: skip
+        float(one.mean()),
+        float(np.median(one)),
+        float(np.percentile(one, 90)),
+        float(one.max()),
+    )
 
 
 def test_the_fast_gpu_goes_to_the_job_that_gains_by_it() -> None:
     """One K80 and one V100: 80 + 50 beats 70 + 10."""
     two = {"types": "K80, V100", "rates": "Transformer 10 80; ResNet 50 70"}
-    assert rows("sensitivity", **two)["Transformer"][-1] == 8
+    assert rows("sensitivity", 0, **two)["Transformer"][-1] == 8
     assert rows("sensitivity", 1, **two) == {"Transformer": (0, 1), "ResNet": (1, 0)}
     assert rows("sensitivity", 2, **two) == {"largest total, iterations/s": (130,)}
 
@@ -113,8 +117,13 @@ def test_what_fairness_costs_hangs_on_what_a_job_may_use() -> None:
 @pytest.mark.parametrize("name", EIGHT)
 def test_what_is_drawn_stands_in_a_table(name: str) -> None:
     made = LESSONS[name].work({})
-    cells = {cell for part in made.parts if isinstance(part, TableOf)
-             for row in part.rows for cell in row}  # fmt: skip
+    cells = {
+        cell
+        for part in made.parts
+        if isinstance(part, TableOf)
+        for row in part.rows
+        for cell in row
+    }
     for part in made.parts:
         if isinstance(part, Bars) and name != "sensitivity":  # whose bars are quotients of two
             assert {value for _, value in part.rows} <= cells
@@ -155,9 +164,11 @@ def test_lengths_are_bounded_before_anything_is_read() -> None:
 
 def test_the_command_line_sets_inputs_and_lists_them() -> None:
     def said(*words: str) -> str:
-        return CliRunner(env={"COLUMNS": "80"}).invoke(
-            command, list(words), catch_exceptions=False
-        ).output  # fmt: skip
+        return (
+            CliRunner(env={"COLUMNS": "80"})
+            .invoke(command, list(words), catch_exceptions=False)
+            .output
+        )
 
     assert "gpus=4" in said("queue", "--list")
     assert json.loads(said("queue", "--list", "--json"))["recipe"] == "fifo"

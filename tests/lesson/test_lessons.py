@@ -57,15 +57,24 @@ def intervals(title: str) -> list[tuple[int, float, float]]:
 def test_who_runs_when_under_preemptive_sjf() -> None:
     """[0,1) 0,1; [1,10) 1,2; [10,26) 0,2; [26,39) 0,3; [39,66) 3."""
     assert intervals("SJF/SRTF, preemptive") == [
-        (0, 0, 1), (0, 10, 39), (1, 0, 10), (2, 1, 26), (3, 26, 66),
-    ]  # fmt: skip
+        (0, 0, 1),
+        (0, 10, 39),
+        (1, 0, 10),
+        (2, 1, 26),
+        (3, 26, 66),
+    ]
 
 
 def test_who_runs_when_in_the_printed_priority_run() -> None:
     """[0,1) 0,1; [1,4) 0,2; [4,30) 0,3; [30,44) 2,3; [44,52) 1,2; [52,53) 1."""
     assert intervals("Priority, preemptive, 4 = highest") == [
-        (0, 0, 30), (1, 0, 1), (1, 44, 53), (2, 1, 4), (2, 30, 52), (3, 4, 44),
-    ]  # fmt: skip
+        (0, 0, 30),
+        (1, 0, 1),
+        (1, 44, 53),
+        (2, 1, 4),
+        (2, 30, 52),
+        (3, 4, 44),
+    ]
 
 
 def test_assignment() -> None:

@@ -101,7 +101,7 @@ def test_an_opportunistic_job_comes_beside_and_is_guaranteed_once_it_is_alone(
     (shared,) = desk.daemon.kernel.ledger.holds[late][1]
     (beside,) = (row for row in guaranteed if desk.daemon.kernel.ledger.holds[row][1] == (shared,))
     rate = desk.agents.homes["a"] / "attempts" / f"{late}.1.0" / "rate"
-    desk.until(lambda: rate.exists() and float(rate.read_text()) < 0.5)
+    desk.until(lambda: rate.exists() and float(rate.read_text() or 1) < 0.5)
     desk.until(lambda: (measured(desk.daemon, late).rate or 1.0) < 0.5)
     said = explain(desk.daemon, late)
     mine, firm = said.company

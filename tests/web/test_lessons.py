@@ -60,9 +60,10 @@ def test_a_piece_is_worked_out_as_the_command_line_does(pages: Pages, cookie: Co
     rows = list(csv.reader(pages.ask("GET", f"{path}/tables.csv", cookie).text.splitlines()))
     wanted = [
         [each if isinstance(each, str) else repr(each) for each in row]
-        for part in parts if "table" in part
+        for part in parts
+        if "table" in part
         for row in (part["columns"], *part["rows"], [])
-    ]  # fmt: skip
+    ]
     assert rows == wanted
     assert "data-drawn" in text
     assert text.count("<table") == sum("table" in part for part in parts)

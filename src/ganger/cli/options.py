@@ -20,9 +20,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 _GENERATED = re.compile(r"([a-z]+):(\d+)(?::(\d+)(?::(\d+))?)?")
 
 yardsticks_option = click.option(
-    "--no-yardsticks", "yardsticks", is_flag=True, flag_value=False, default=True,
+    "--no-yardsticks",
+    "yardsticks",
+    is_flag=True,
+    flag_value=False,
+    default=True,
     help="Leave out the bound on requests in time, and the router that knows the future.",
-)  # fmt: skip
+)
 _OPTIONS = (
     click.option("--format", "format_", default="auto", metavar="NAME", show_default=True,
                  help="Format of the trace; see `ganger trace formats`."),
@@ -56,13 +60,19 @@ profiles_option = click.option(
 def cost_options(command: F) -> F:
     """Add what a preemption costs: `checkpoint` and `restore`."""
     save = click.option(
-        "--checkpoint-cost", "checkpoint", default="0s", show_default=True,
+        "--checkpoint-cost",
+        "checkpoint",
+        default="0s",
+        show_default=True,
         help="Time for which a preempted job saves, before its GPUs are free.",
-    )  # fmt: skip
+    )
     load = click.option(
-        "--restore-cost", "restore", default="0s", show_default=True,
+        "--restore-cost",
+        "restore",
+        default="0s",
+        show_default=True,
         help="Time a resumed job needs before it computes again.",
-    )  # fmt: skip
+    )
     return save(load(command))
 
 

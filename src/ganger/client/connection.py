@@ -72,11 +72,11 @@ class Client:
         token: str = "",
         timeout: float = TIMEOUT_SECONDS,
     ) -> None:
+        self._connection: http.client.HTTPConnection | None = None
         self._url = url or ("" if root else os.environ.get("GANGER_URL", ""))
         self._token = token or os.environ.get("GANGER_TOKEN", "")
         self.places = Places(root or home())
         self._timeout = timeout
-        self._connection: http.client.HTTPConnection | None = None
 
     def _connect(self) -> http.client.HTTPConnection:
         if not self._url:
@@ -168,6 +168,9 @@ class Client:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
         self.close()
 
     def close(self) -> None:

@@ -140,9 +140,13 @@ def _seen(handler: Handler, *, full: bool = False) -> Handler:
             return await entrance.enter_page(request)
         if full and session.read_only:
             return page(
-                request, "error", "Not with this link", 403,
-                what="This link shows the cluster and the queue only.", mend="",
-            )  # fmt: skip
+                request,
+                "error",
+                "Not with this link",
+                403,
+                what="This link shows the cluster and the queue only.",
+                mend="",
+            )
         pages_of(request).live.used = time.monotonic()
         try:
             return await handler(request)

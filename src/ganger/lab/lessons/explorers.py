@@ -151,11 +151,14 @@ def queueing_delay(kind: str, jobs: int, seed: int, cluster: str, recipe: str) -
         f"{jobs} {kind} jobs (seed {seed}) on {cluster}, {recipe}",
         [
             TableOf("hours of waiting", columns, rows),
-            Bars("Mean wait by GPUs asked for, hours", "h",
-                 [(f"{r[0]} GPU{'s' * (r[0] != '1')}", float(r[2])) for r in rows]),
+            Bars(
+                "Mean wait by GPUs asked for, hours",
+                "h",
+                [(f"{r[0]} GPU{'s' * (r[0] != '1')}", float(r[2])) for r in rows],
+            ),
             _read(recipe),
         ],
-    )  # fmt: skip
+    )
 
 
 # ---------------------------------------------------------------------- chapters 4 and 5
@@ -165,9 +168,10 @@ def _matrix(rates: Rates, types: Sequence[str]) -> NDArray[np.float64]:
     for name, row in rates:
         if len(row) != len(types):
             raise BadInput(
-                f"{name} has {len(row)} numbers for {len(types)} types", where="rates",
+                f"{name} has {len(row)} numbers for {len(types)} types",
+                where="rates",
                 mend="give one for each type",
-            )  # fmt: skip
+            )
         if not max(row) > 0:
             raise BadInput(f"{name} runs nowhere", where="rates", mend="give a number above 0")
     return np.array([row for _, row in rates], np.float64)
@@ -191,13 +195,19 @@ def sensitivity(types: Sequence[str], rates: Rates) -> Lesson:
         f"{len(names)} jobs on {', '.join(types)}",
         [
             TableOf("iterations/s", ("job", *types, f"{types[0]} to {types[-1]}"), rows),
-            Bars(f"Speedup over {types[0]}", "x",
-                 [(f"{name}, {kind}", float(speedup[i, j])) for i, name in enumerate(names)
-                  for j, kind in enumerate(types)]),
+            Bars(
+                f"Speedup over {types[0]}",
+                "x",
+                [
+                    (f"{name}, {kind}", float(speedup[i, j]))
+                    for i, name in enumerate(names)
+                    for j, kind in enumerate(types)
+                ],
+            ),
             _division("one GPU of each type, divided for the largest total", names, types, best.x),
             TableOf("", ("figure", "value"), [("largest total, iterations/s", best.value)]),
         ],
-    )  # fmt: skip
+    )
 
 
 def _division(
@@ -250,8 +260,11 @@ def _assigned(
 ) -> NDArray[np.float64]:
     """One's own assignment as X. Raises BadInput."""
     if len(yours) != len(names):
-        raise BadInput(f"{len(yours)} types for {len(names)} jobs", where="yours",
-                       mend="name one for each job, or none")  # fmt: skip
+        raise BadInput(
+            f"{len(yours)} types for {len(names)} jobs",
+            where="yours",
+            mend="name one for each job, or none",
+        )
     x = np.zeros((len(names), len(kinds)))
     for i, kind in enumerate(yours):
         if kind == "none":
@@ -261,8 +274,11 @@ def _assigned(
         x[i, kinds.index(kind)] = 1.0
     for j, count in enumerate(counts):
         if x[:, j].sum() > count:
-            raise BadInput(f"{x[:, j].sum():g} jobs on {count} {kinds[j]}", where="yours",
-                           mend="each job has a GPU of its own")  # fmt: skip
+            raise BadInput(
+                f"{x[:, j].sum():g} jobs on {count} {kinds[j]}",
+                where="yours",
+                mend="each job has a GPU of its own",
+            )
     return x
 
 
@@ -300,13 +316,19 @@ def step_time(
         f"{compute:g} ms of computing, {gradients:g} GB of gradients, {workers} workers",
         [
             TableOf("ms", columns, rows),
-            Bars("A step, gradients sent once, ms", "ms",
-                 [(str(row[0]), float(row[3])) for row in rows]),
-            Bars(f"A step, ring of {workers}, ms", "ms",
-                 [(str(row[0]), float(row[6])) for row in rows]),
+            Bars(
+                "A step, gradients sent once, ms",
+                "ms",
+                [(str(row[0]), float(row[3])) for row in rows],
+            ),
+            Bars(
+                f"A step, ring of {workers}, ms",
+                "ms",
+                [(str(row[0]), float(row[6])) for row in rows],
+            ),
             "Recipes that keep gangs close: ganger recipe placement, ganger recipe philly.",
         ],
-    )  # fmt: skip
+    )
 
 
 def _posed(use: str, matrix: NDArray[np.float64], counts: Sequence[int]) -> Shares:

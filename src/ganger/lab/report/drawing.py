@@ -13,7 +13,7 @@ from ganger.lab.report.gantt import symbol
 from ganger.lab.report.series import blocks
 from ganger.lab.result import Run, Segment
 
-COLOURS: Final = tuple(
+COLOURS: Final[tuple[str, ...]] = tuple(
     re.findall(
         r"--s\d+: light-dark\((#\w{6}),",
         files("ganger.lab.report").joinpath("tokens.css").read_text(encoding="utf-8"),

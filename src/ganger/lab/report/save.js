@@ -6,6 +6,7 @@ const WRITTEN = ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-l
 const FONT = "Helvetica, Arial, 'Liberation Sans', sans-serif";
 const MM = 25.4 / 96; // of a CSS pixel
 const DOTS = 3; // of a PNG, for each CSS pixel
+const EDGE = 12; // around a chart, whose labels may stand out
 
 function inLight(work) {
   const root = document.documentElement, before = root.dataset.theme;
@@ -30,18 +31,19 @@ function bare(node) {
 }
 function picture(box, title) {
   return inLight(() => {
-    const outer = box.getBoundingClientRect(), width = Math.ceil(outer.width), height = Math.ceil(outer.height);
+    const outer = box.getBoundingClientRect(), width = Math.ceil(outer.width) + 2 * EDGE, height = Math.ceil(outer.height) + 2 * EDGE;
+    const left = outer.left - EDGE, top = outer.top - EDGE;
     const out = el("svg", { width: `${(width * MM).toFixed(2)}mm`, height: `${(height * MM).toFixed(2)}mm`, viewBox: `0 0 ${width} ${height}`, "font-family": FONT });
     out.append(el("title", {}, title), el("rect", { width, height, fill: "#ffffff" }));
     for (const node of all("svg", box)) {
       const at = node.getBoundingClientRect(), copy = bare(node);
-      for (const [name, value] of [["x", at.left - outer.left], ["y", at.top - outer.top], ["width", at.width], ["height", at.height]]) copy.setAttribute(name, value.toFixed(1));
+      for (const [name, value] of [["x", at.left - left], ["y", at.top - top], ["width", at.width], ["height", at.height]]) copy.setAttribute(name, value.toFixed(1));
       copy.setAttribute("overflow", "visible");
       out.append(copy);
     }
     for (const head of all("h3", box)) {
       const at = head.getBoundingClientRect();
-      out.append(el("text", { x: (at.left - outer.left).toFixed(1), y: (at.bottom - outer.top - 5).toFixed(1), "font-size": "13px", "font-weight": 600, fill: "#1a1d21" }, head.textContent));
+      out.append(el("text", { x: (at.left - left).toFixed(1), y: (at.bottom - top - 5).toFixed(1), "font-size": "13px", "font-weight": 600, fill: "#1a1d21" }, [...head.childNodes].map((node) => node.textContent).filter(Boolean).join(", ")));
     }
     return { text: new XMLSerializer().serializeToString(out), width, height };
   });

@@ -79,7 +79,7 @@ def _replay(run: Run, end: float, recorder: DecisionRecorder) -> Replay:
         waiting=line.jobs_pending.tolist(),
         ends=[None if math.isnan(at) else float(at) for at in run.jobs.finish],
         figures={name: _known(run.metrics[name]) for name in FIGURES},
-        decisions=[tuple(each) for each in recorder.decisions],
+        decisions=[(each.at, each.news, each.did, each.wait) for each in recorder.decisions],
         skipped=recorder.skipped,
     )
 

@@ -37,8 +37,17 @@ async def lab(request: Request) -> Response:
         name: request.query_params.get(name, default)[:300] for name, default in DEFAULT.items()
     }
     works = [work for work in pages_of(request).pool.listed() if work.kind == "lab"]
-    return page(request, "lab", "Lab", view=view, kinds=KINDS, jobs_max=JOBS_MAX,
-                types=TYPES, works=works, pieces=PIECES)  # fmt: skip
+    return page(
+        request,
+        "lab",
+        "Lab",
+        view=view,
+        kinds=KINDS,
+        jobs_max=JOBS_MAX,
+        types=TYPES,
+        works=works,
+        pieces=PIECES,
+    )
 
 
 async def begin(request: Request) -> Response:

@@ -38,9 +38,15 @@ def _piece(request: Request) -> Piece:
 
 def _shown(request: Request, piece: Piece, values: dict[str, str], **more: Any) -> Response:
     return page(
-        request, "lesson", piece.title, piece=piece, values=values, lecture=LECTURE,
-        shared=urlencode(values), **more,
-    )  # fmt: skip
+        request,
+        "lesson",
+        piece.title,
+        piece=piece,
+        values=values,
+        lecture=LECTURE,
+        shared=urlencode(values),
+        **more,
+    )
 
 
 async def lesson(request: Request) -> Response:
@@ -84,9 +90,13 @@ async def result(request: Request) -> Response:
     work = _work(request, piece)
     values = work.asked["values"]
     return _shown(
-        request, piece, values, work=work, body=_body(request, piece, work),
+        request,
+        piece,
+        values,
+        work=work,
+        body=_body(request, piece, work),
         command=command(piece, values),
-    )  # fmt: skip
+    )
 
 
 async def result_now(request: Request) -> Response:
@@ -112,8 +122,10 @@ def _body(request: Request, piece: Piece, work: Work) -> str:
 def _part(part: dict[str, Any]) -> dict[str, Any]:
     """A part with its data for the script that draws it, or its cells as text."""
     if "rows" in part and "columns" in part:
-        numbers = [any(not isinstance(row[at], str) for row in part["rows"])
-                   for at in range(len(part["columns"]))]  # fmt: skip
+        numbers = [
+            any(not isinstance(row[at], str) for row in part["rows"])
+            for at in range(len(part["columns"]))
+        ]
         return {**part, "numbers": numbers, "cells": [[cell(c) for c in r] for r in part["rows"]]}
     if "text" in part:
         return part
@@ -146,7 +158,7 @@ async def csv(request: Request) -> Response:
         if "table" in part:
             write(part["columns"])
             for row in part["rows"]:
-                write([each if isinstance(each, str) else repr(each) for each in row])
+                write([cell if isinstance(cell, str) else repr(cell) for cell in row])
             text.write("\n")
     headers = {"Content-Disposition": f'attachment; filename="{piece.name}-{work.number}.csv"'}
     return Response(text.getvalue(), headers=headers, media_type="text/csv")

@@ -1,0 +1,81 @@
+"""All checks of `make test`, on two cores: what computes runs beside what waits.
+
+    python tests/everything.py --live tests/service tests/web ...
+
+The tests of `--live` start daemons, jobs and servers, and wait more than they compute. They have
+the processor first. Beside them, at the lowest priority, mypy runs, and then all other tests, whose
+output is shown once it is complete. Exits with 1 if anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+COMPUTING, WAITING = 2, 4
+"""How many processes run tests of each kind."""
+
+
+def pytest(workers: int, *words: str) -> list[str]:
+    """The command that runs tests."""
+    return [
+        sys.executable, "-m", "pytest", "-n", str(workers), "--dist", "worksteal",
+        "--durations=10", *words,
+    ]  # fmt: skip
+
+
+def beside(command: list[str], output: Path) -> subprocess.Popen[bytes]:
+    """Start it at the lowest priority, with temporary folders of its own: pytest closes the folder
+    above those of other users' and other runs'."""
+    folder = output.with_suffix("")
+    folder.mkdir()
+    env = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(folder)}
+    with output.open("wb") as file:
+        return subprocess.Popen(
+            ["nice", "-n", "19", *command], cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, env=env
+        )
+
+
+def main() -> int:
+    """Run everything; 0 if all is well."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--live", nargs="+", required=True, help="folders and files of tests")
+    live = parser.parse_args().live
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="ganger-tests-", ignore_cleanup_errors=True) as folder:
+        types = beside([sys.executable, "-m", "mypy"], Path(folder) / "types.txt")
+        ignored = [f"--ignore={each}" for each in live]
+        others = beside(
+            pytest(COMPUTING, "--timeout=900", "tests", *ignored), Path(folder) / "others.txt"
+        )
+        codes = {
+            "tests of real processes": subprocess.run(pytest(WAITING, *live), cwd=ROOT).returncode
+        }
+        for name, process, file in (
+            ("types", types, "types.txt"),
+            ("other tests", others, "others.txt"),
+        ):
+            codes[name] = process.wait()
+            print(
+                f"\n{name}, which ran beside:\n{(Path(folder) / file).read_text(errors='replace')}"
+            )
+    print(
+        f"{time.monotonic() - begun:.0f} s;",
+        ", ".join(
+            f"{name}: {'passed' if code == 0 else f'failed ({code})'}"
+            for name, code in codes.items()
+        ),
+    )
+    return int(any(codes.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
