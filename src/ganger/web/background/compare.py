@@ -138,7 +138,7 @@ def _try(tried: _Tried, part: Trace, knows: str) -> None:
 def _result(every: list[_Tried], shown: list[Trace], objective: Objective) -> Compared:
     base = every[0]
     if base.why:
-        raise BadInput(f"{base.name} {base.why}")
+        raise BadInput(f"{base.name}: {base.why}")
     metric = objective.metric
     now = base.entrant(metric)
     rows: list[tuple[float, Row]] = []
