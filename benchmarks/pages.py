@@ -176,6 +176,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--browsers", type=int, default=200)
+    parser.add_argument("--costs", action="store_true", help="only what each page costs")
     parser.add_argument("--no-write", action="store_true")
     given = parser.parse_args()
     LAST = given.jobs
@@ -188,9 +189,11 @@ def main() -> None:
                 status = daemon.client.call("GET", "/v1/status")["jobs"]
                 running = status.get("running", 0)
                 rows = each_page(daemon, pages, cookie)
-                said = [ahead(pages, cookie)]
-                said.append(asyncio.run(many(daemon, pages, cookie, given.browsers)))
-                said += browsed(daemon, pages)
+                said = []
+                if not given.costs:
+                    said.append(ahead(pages, cookie))
+                    said.append(asyncio.run(many(daemon, pages, cookie, given.browsers)))
+                    said += browsed(daemon, pages)
         finally:
             daemon.end()
     print("\n".join(said))

@@ -99,7 +99,7 @@ class Crawler:
         self.page.on("dialog", lambda shown: shown.accept())
 
     def _ask(self, request: Request) -> None:
-        if request.resource_type != "eventsource" and "/events" not in request.url:
+        if not request.url.partition("?")[0].endswith(("/events", "/worker.js")):
             self.waiting.add(request)
             if request.method == "POST" or request.is_navigation_request():
                 self.asked.append(request.url)

@@ -83,10 +83,15 @@ def test_a_dead_button_and_a_script_in_the_page_are_found(browser: Browser, page
     """The crawler and the visitor are no looser than they say."""
     with visiting(browser, pages) as visitor:
         added = '<button type="button">Nothing</button><script>window.told = 1</script></main>'
+        answer = pages.ask("GET", "/tenants", pages.cookie())
         visitor.page.route(
             f"{pages.url}/tenants",
             lambda route: route.fulfill(
-                response=(answer := route.fetch()), body=answer.text().replace("</main>", added)
+                body=answer.text.replace("</main>", added),
+                headers={
+                    name: answer.headers[name]
+                    for name in ("content-type", "content-security-policy")
+                },
             ),
         )
         crawler = Crawler(visitor)
