@@ -108,9 +108,17 @@ def main() -> None:
         print(worlds[-1], flush=True)
     off = np.abs(np.concatenate(every) - 1)
     page = PAGE.format(
-        made=made(), hosts=HOSTS, rack=RACK, flows=FLOWS, changes=CHANGES, jobs=len(off),
-        speed="\n".join(lines), worlds="\n".join(worlds), mean=off.mean(), near=(off < 0.05).mean(),
-    )  # fmt: skip
+        made=made(),
+        hosts=HOSTS,
+        rack=RACK,
+        flows=FLOWS,
+        changes=CHANGES,
+        jobs=len(off),
+        speed="\n".join(lines),
+        worlds="\n".join(worlds),
+        mean=off.mean(),
+        near=(off < 0.05).mean(),
+    )
     if write:
         (Path(__file__).parent / "links.md").write_text(page)
 

@@ -155,8 +155,9 @@ def by_windows(requests: int, length: float) -> dict[str, float]:
     runs, seconds = [], []
     for windows in (0, round(length * SECOND)):
         began = time.process_time()
-        runs.append(serve(made, models, Fleet((("gpu", 4),)), "serve.triton",
-                          Serving(windows=windows)))  # fmt: skip
+        runs.append(
+            serve(made, models, Fleet((("gpu", 4),)), "serve.triton", Serving(windows=windows))
+        )
         seconds.append(time.process_time() - began)
     return _compared(seconds, runs[0].metrics, {**runs[1].metrics, "windows": runs[1].windows})
 

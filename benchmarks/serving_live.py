@@ -272,19 +272,24 @@ def main() -> None:
     parser.add_argument("--no-write", action="store_true")
     options = parser.parse_args()
     inside, outside = rows(options.requests, options.runs)
-    text = "\n".join([
-        "# A request to a served model\n",
-        f"Made by {made()}; {machine()}; the least of {options.runs} runs. CPU time of the whole"
-        " process, all its threads. One lane of one core.\n",
-        f"## In process\n\n256 requests under way, each of one item of {WIDTH} numbers. The"
-        " recipe decides, reasons and figures are kept.\n",
-        "| model | by | CPU us a request | times bare | requests a batch |",
-        "|:---|:---|---:|---:|---:|", *inside,
-        f"\n## Over HTTP\n\n{CONNECTIONS} connections, each with one request under way, to a model"
-        " of one dense layer, under serve.triton(size=32). What onnxruntime takes is in it; the"
-        " client is another process.\n",
-        "| server | CPU us a request | requests a CPU second |", "|:---|---:|---:|", *outside,
-    ])  # fmt: skip
+    text = "\n".join(
+        [
+            "# A request to a served model\n",
+            f"Made by {made()}; {machine()}; the least of {options.runs} runs. CPU time of the"
+            " whole process, all its threads. One lane of one core.\n",
+            f"## In process\n\n256 requests under way, each of one item of {WIDTH} numbers. The"
+            " recipe decides, reasons and figures are kept.\n",
+            "| model | by | CPU us a request | times bare | requests a batch |",
+            "|:---|:---|---:|---:|---:|",
+            *inside,
+            f"\n## Over HTTP\n\n{CONNECTIONS} connections, each with one request under way, to a"
+            " model of one dense layer, under serve.triton(size=32). What onnxruntime takes is in"
+            " it; the client is another process.\n",
+            "| server | CPU us a request | requests a CPU second |",
+            "|:---|---:|---:|",
+            *outside,
+        ]
+    )
     print(text)
     if not options.no_write:
         write(PAGE, text)

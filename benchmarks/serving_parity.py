@@ -86,24 +86,27 @@ def row(pair: Pair) -> str:
 
 def page(pairs: list[Pair], options: argparse.Namespace) -> str:
     """What is written."""
-    return "\n".join([
-        "# Requests, live and simulated",
-        "",
-        f"{made()} {machine()}",
-        "",
-        f"Five models (chains of {', '.join(map(str, DEPTHS.values()))} dense layers of {WIDTH}),"
-        f" Poisson arrivals of {options.load:g} times what batches of one could serve, an SLO of"
-        f" {options.slo:g} ms, {options.seconds:g} s a run, medians of the runs that counted:"
-        " a run is void in which the client lagged by more than 5 ms (p99). Each cell is live /"
-        " simulated. Good: mean batch within 10 %, p50 within 15 %, in time within 3 points.",
-        "",
-        "| recipe | requests a second | runs | mean batch | p50, ms | in time, % |"
-        " goodput, a second | good |",
-        "|---|---|---|---|---|---|---|---|",
-        *map(row, pairs),
-        "",
-        f"Goodput is off by {goodput_off(pairs):.2%} of the requests, on average (goal: 1 %).",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "# Requests, live and simulated",
+            "",
+            f"{made()} {machine()}",
+            "",
+            f"Five models (chains of {', '.join(map(str, DEPTHS.values()))} dense layers of"
+            f" {WIDTH}), Poisson arrivals of {options.load:g} times what batches of one could"
+            f" serve, an SLO of {options.slo:g} ms, {options.seconds:g} s a run, medians of the"
+            " runs that counted: a run is void in which the client lagged by more than 5 ms (p99)."
+            " Each cell is live / simulated. Good: mean batch within 10 %, p50 within 15 %, in time"
+            " within 3 points.",
+            "",
+            "| recipe | requests a second | runs | mean batch | p50, ms | in time, % |"
+            " goodput, a second | good |",
+            "|---|---|---|---|---|---|---|---|",
+            *map(row, pairs),
+            "",
+            f"Goodput is off by {goodput_off(pairs):.2%} of the requests, on average (goal: 1 %).",
+        ]
+    )
 
 
 def main() -> None:

@@ -106,8 +106,12 @@ def ada_srsf() -> Effect:
 def jpas() -> Effect:
     """Time to 90 % of the final accuracy against fair links."""
     epochs = tuple(range(1, 41))
-    told = Convergence(epochs, tuple(float(1 - np.exp(-each / 6)) for each in epochs),
-                       metric="accuracy", change=0.0)  # fmt: skip
+    told = Convergence(
+        epochs,
+        tuple(float(1 - np.exp(-each / 6)) for each in epochs),
+        metric="accuracy",
+        change=0.0,
+    )
     part = 6 * np.log(10) / 40
     """Of its work, after which a job has 90 % of its accuracy."""
 

@@ -27,10 +27,15 @@ def power_of_two() -> Effect:
 
     def measure(seed: int) -> dict[str, float]:
         found = {
-            name: run(stream(1440, 60, 10.0, "m", seed=seed), models, f"serve.{name}", f"{GPU}:16",
-                      seed=seed)
+            name: run(
+                stream(1440, 60, 10.0, "m", seed=seed),
+                models,
+                f"serve.{name}",
+                f"{GPU}:16",
+                seed=seed,
+            )
             for name in ("power-of-two", "round-robin", "least-loaded")
-        }  # fmt: skip
+        }
         took = {name: each.metrics["latency_mean_seconds"] or 0.0 for name, each in found.items()}
         ours = took.pop("power-of-two")
         return {"one choice": 0.100 / ours, **{name: each / ours for name, each in took.items()}}
@@ -93,9 +98,12 @@ def _two_tenants(calm: float, flood: float, seed: int) -> Requests:
     )
     tenant = np.concatenate([np.full(len(part), at, np.int32) for at, part in enumerate(parts)])
     rows = Chunk(
-        arrival[order], np.zeros(len(order), np.int32), tenant=tenant[order],
-        prompt_tokens=prompts[order], output_tokens=outputs[order],
-    )  # fmt: skip
+        arrival[order],
+        np.zeros(len(order), np.int32),
+        tenant=tenant[order],
+        prompt_tokens=prompts[order],
+        output_tokens=outputs[order],
+    )
     return Requests.of(rows, Names(["chat-13b"]), Names(["calm", "flood"]))
 
 

@@ -44,12 +44,16 @@ def _specialised(count: int, shared: float) -> tuple[Models, Models]:
                 papers.models["resnet50"],
                 name=name,
                 operators=Operators(
-                    ("trunk", "head"), np.array([shared, 1 - shared]), ((), (0,)),
-                    np.zeros(2, np.int64), (trunk or name, f"{name} head"), np.ones(2, np.bool_),
+                    ("trunk", "head"),
+                    np.array([shared, 1 - shared]),
+                    ((), (0,)),
+                    np.zeros(2, np.int64),
+                    (trunk or name, f"{name} head"),
+                    np.ones(2, np.bool_),
                 ),
             )
             for name in names
-        }  # fmt: skip
+        }
         return replace(papers, models=some, pipelines={})
 
     return nets("trunk"), nets("")

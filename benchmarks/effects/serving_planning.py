@@ -55,9 +55,17 @@ def _models(load: float) -> Models:
 
 
 def _serve(
-    recipe: str, curve: Any, minutes: int, seed: int, *, load: float, types: tuple[str, ...] = (),
-    most: int = 40, asks: str = "m", router: str = "nanily",
-) -> tuple[float, float]:  # fmt: skip
+    recipe: str,
+    curve: Any,
+    minutes: int,
+    seed: int,
+    *,
+    load: float,
+    types: tuple[str, ...] = (),
+    most: int = 40,
+    asks: str = "m",
+    router: str = "nanily",
+) -> tuple[float, float]:
     """A service of 2 replicas at first: the per cent in time, and what its replicas cost."""
     shape_ = Shape((Role(size=2, least=1, most=most),), types)
     web = JobSpec(name="web", model=asks, kind=Kind.SERVE, shape=shape_)
@@ -145,9 +153,16 @@ def inferline() -> Effect:
             ("whole, peak", "scale.static-peak", ("gpu",), 8),
         ):
             rows[f"in time %, {name}"], rows[f"dollars, {name}"] = _serve(
-                recipe, curve, 20, seed, load=10, types=types, most=most, asks="p",
+                recipe,
+                curve,
+                20,
+                seed,
+                load=10,
+                types=types,
+                most=most,
+                asks="p",
                 router="serve.least-loaded(size=4)",
-            )  # fmt: skip
+            )
         return rows
 
     ours = mean(measure)

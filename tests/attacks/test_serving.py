@@ -51,10 +51,27 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("tls")
     chain, key = folder / "c.pem", folder / "k.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out",
-         str(chain), "-days", "2", "-subj", "/CN=here", "-addext", "subjectAltName=IP:127.0.0.1"],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            str(key),
+            "-out",
+            str(chain),
+            "-days",
+            "2",
+            "-subj",
+            "/CN=here",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+        ],
+        check=True,
+        capture_output=True,
+    )
     key.chmod(0o600)
     return chain, key
 
@@ -65,11 +82,16 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_without_a_key_nothing_but_health_is_answered(file: Path, keys: Path) -> None:
     async def story(room: Room) -> None:
         for method, path in [
-            ("GET", "/v2"), ("GET", "/metrics"), ("GET", "/v2/models/double"),
-            ("GET", "/v2/models/stats"), ("POST", "/v2/repository/index"),
-            ("POST", "/v2/models/double/infer"), ("GET", "/v2/health/ready/../../models/double"),
-            ("GET", "//v2/health/live"), ("GET", "/nothing"),
-        ]:  # fmt: skip
+            ("GET", "/v2"),
+            ("GET", "/metrics"),
+            ("GET", "/v2/models/double"),
+            ("GET", "/v2/models/stats"),
+            ("POST", "/v2/repository/index"),
+            ("POST", "/v2/models/double/infer"),
+            ("GET", "/v2/health/ready/../../models/double"),
+            ("GET", "//v2/health/live"),
+            ("GET", "/nothing"),
+        ]:
             refused = await room.ask(method, path)
             assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer"), path
         assert (await room.ask("GET", "/v2/health/live")).status == 200
@@ -121,17 +143,18 @@ def test_a_body_without_a_key_is_not_read(file: Path, keys: Path) -> None:
         good = request("GET", "/v2", headers={"authorization": f"Bearer {ANN}"})
         reader, writer = await asyncio.open_connection("127.0.0.1", room.port)
         writer.write(good + request("POST", "/v2/models/double/infer", b"x" * 10_000))
-        statuses = [int(line.split()[1]) for line in (await reader.read()).split(b"HTTP/1.1")[1:]
-                    for line in [b"x" + line]]  # fmt: skip
+        statuses = [
+            int(line.split()[1])
+            for line in (await reader.read()).split(b"HTTP/1.1")[1:]
+            for line in [b"x" + line]
+        ]
         assert statuses == [200, 401]
         writer.close()
 
     play(lambda: Room(file, keys=keys), story)
 
 
-def test_no_key_is_compared_letter_by_letter(
-    keys: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+def test_no_key_is_compared_letter_by_letter(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is compared are digests of one length under a secret of the process, in constant time;
     which of them are compared says nothing of how near a key was."""
     compared: list[tuple[bytes, bytes]] = []
@@ -250,9 +273,18 @@ def test_no_key_is_written_anywhere_and_keys_are_read_again(
     text = (file.parent / "stderr").read_text()
     lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     assert lines[0] | {"span": "", "ms": 0, "time": 0} == {
-        "time": 0, "id": lines[0]["id"], "method": "GET", "path": "/v2", "note": "", "ms": 0,
-        "tenant": "ann", "trace": trace[3:35], "parent": trace[36:52], "span": "", "status": 200,
-    }  # fmt: skip
+        "time": 0,
+        "id": lines[0]["id"],
+        "method": "GET",
+        "path": "/v2",
+        "note": "",
+        "ms": 0,
+        "tenant": "ann",
+        "trace": trace[3:35],
+        "parent": trace[36:52],
+        "span": "",
+        "status": 200,
+    }
     assert {each["tenant"] for each in lines} == {"", "ann", "bob"}
     assert "what was read before stays in force" in text
     assert ANN not in text

@@ -21,7 +21,8 @@ from ganger.web.sessions import LINK_SECONDS, Sessions, is_own, masked
 from web.rig import FORM, Pages, Standin, raw, served
 
 CHANGES = ("/queue/orders", "/queue/ahead", "/nodes/orders", "/jobs/1/again", "/whatif",
-           "/whatif/1/end", "/lab", "/lab/1/end", "/sessions/end")  # fmt: skip
+           "/whatif/1/end", "/lab", "/lab/1/end", "/lessons/queue",
+           "/lessons/queue/1/end", "/sessions/end")  # fmt: skip
 """All that a page posts."""
 EVIL = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'
 
@@ -71,9 +72,22 @@ def test_a_link_is_valid_for_a_minute() -> None:
 
 
 def test_no_page_and_no_stream_without_a_session(pages: Pages) -> None:
-    for path in ("/", "/queue", "/jobs/1", "/nodes", "/sessions", "/events", "/cluster/map",
-                 "/services", "/experiments", "/recipes", "/recipes/fifo/schedule.svg",
-                 "/whatif", "/whatif/1", "/jobs/1/children"):  # fmt: skip
+    for path in (
+        "/",
+        "/queue",
+        "/jobs/1",
+        "/nodes",
+        "/sessions",
+        "/events",
+        "/cluster/map",
+        "/services",
+        "/experiments",
+        "/recipes",
+        "/recipes/fifo/schedule.svg",
+        "/whatif",
+        "/whatif/1",
+        "/jobs/1/children",
+    ):
         for sent in ({}, {"Cookie": "ganger=x"}, {"Cookie": f"{'x=' * 9000}"}):
             answer = pages.ask("GET", path, {**sent, "Accept": "*/*"})
             assert answer.status in (401, 431, 400), path
@@ -151,7 +165,9 @@ def test_a_get_changes_nothing(pages: Pages, cookie: dict[str, str]) -> None:
     csrf = pages.csrf(cookie)
     query = f"?csrf={csrf}&verb=priority&job=9&priority=7"
     for path in CHANGES:
-        wanted = 200 if path in ("/whatif", "/lab") else 405  # which has a page, too
+        wanted = (
+            200 if path in ("/whatif", "/lab", "/lessons/queue") else 405
+        )  # which has a page, too
         assert pages.ask("GET", path + query, cookie).status == wanted, path
     with Client(pages.home) as client:
         assert client.call("GET", "/v1/jobs", query={"state": "all"})["total"] == 9
@@ -229,9 +245,25 @@ def test_a_link_that_only_shows_changes_nothing_and_shows_no_commands(pages: Pag
     cookie = pages.cookie(read_only=True)
     assert "resnet50" in pages.ask("GET", "/queue", cookie).text
     assert pages.ask("GET", "/cluster/map", cookie).status == 200
-    for path in ("/jobs/1", "/jobs/1/now", "/jobs/1/log", "/jobs/1/log/file", "/sessions",
-                 "/jobs/1/children", "/jobs/1/windows", "/whatif", "/whatif/1", "/lab",
-                 "/lab/1"):  # fmt: skip
+    for path in (
+        "/jobs/1",
+        "/jobs/1/now",
+        "/jobs/1/log",
+        "/jobs/1/log/file",
+        "/sessions",
+        "/jobs/1/children",
+        "/jobs/1/windows",
+        "/whatif",
+        "/whatif/1",
+        "/lab",
+        "/lab/1",
+        "/lab/1/decisions.json",
+        "/lessons",
+        "/lessons/queue",
+        "/lessons/queue/1",
+        "/lessons/queue/1/now",
+        "/lessons/queue/1/tables.csv",
+    ):
         assert pages.ask("GET", path, cookie).status == 403, path
     assert order(pages, pages.csrf(cookie, "/nodes"), cookie, 5) == 403
     assert priority(pages) == 0
@@ -256,12 +288,25 @@ def test_names_that_are_scripts_stay_words(pages: Pages, cookie: dict[str, str])
     text = pages.ask("POST", "/queue/ahead", cookie, ahead).text
     assert "&lt;script" in text
     assert "<script" not in text
-    for path in ("/services", "/experiments", "/recipes?find=%3Cscript%3E",
-                 "/recipes?improves=%3Cscript%3E", "/recipes/%3Cscript%3Ealert",
-                 "/", "/?by=tenant", "/queue?find=script", f"/jobs/{job}", f"/jobs/{job}/why",
-                 f"/queue?find={EVIL.replace(' ', '%20')}", f"/nodes?find={EVIL.replace(' ', '+')}",
-                 f"/jobs/{job}/log?find=%3Cscript%3E", "/jobs/%3Cscript%3E", "/?by=%3Cscript%3E",
-                 "/queue?sort=%3Cscript%3E", f"/jobs/{job}/log?node=%3Cimg%3E"):  # fmt: skip
+    for path in (
+        "/services",
+        "/experiments",
+        "/recipes?find=%3Cscript%3E",
+        "/recipes?improves=%3Cscript%3E",
+        "/recipes/%3Cscript%3Ealert",
+        "/",
+        "/?by=tenant",
+        "/queue?find=script",
+        f"/jobs/{job}",
+        f"/jobs/{job}/why",
+        f"/queue?find={EVIL.replace(' ', '%20')}",
+        f"/nodes?find={EVIL.replace(' ', '+')}",
+        f"/jobs/{job}/log?find=%3Cscript%3E",
+        "/jobs/%3Cscript%3E",
+        "/?by=%3Cscript%3E",
+        "/queue?sort=%3Cscript%3E",
+        f"/jobs/{job}/log?node=%3Cimg%3E",
+    ):
         text = pages.ask("GET", path, cookie).text
         assert "<script>alert" not in text, path
         assert "<img" not in text, path
@@ -271,9 +316,15 @@ def test_names_that_are_scripts_stay_words(pages: Pages, cookie: dict[str, str])
 def test_a_path_names_a_job_and_nothing_else_of_the_api(
     pages: Pages, cookie: dict[str, str]
 ) -> None:
-    for path in ("/jobs/1%2Fcancel", "/jobs/..%2Fstatus", "/jobs/1%3Fexpect=1",
-                 "/jobs/1%23", "/static/..%2Fapp.py", "/static/../app.py",
-                 "/static/vendor/../../app.py"):  # fmt: skip
+    for path in (
+        "/jobs/1%2Fcancel",
+        "/jobs/..%2Fstatus",
+        "/jobs/1%3Fexpect=1",
+        "/jobs/1%23",
+        "/static/..%2Fapp.py",
+        "/static/../app.py",
+        "/static/vendor/../../app.py",
+    ):
         assert pages.ask("GET", path, cookie).status in (400, 404), path
     csrf = pages.csrf(cookie)
     for job in ("1/cancel", "1?x", "../status", "1,2", "9 ", "٣"):

@@ -322,19 +322,29 @@ def test_a_search_is_paused_and_resumed_and_takes_more_trials(shell: Shell) -> N
     logs = shell.said("tune", "logs", str(row), "-n", "1")
     assert logs.count("==> ") == 4
     assert logs.endswith("(x=78), completed <==\nepoch=3 acc=78\n")
-    for asked in (["add", str(row), "x=3"], ["pause", str(row)], ["resume", str(row)],
-                  ["stop", str(row)]):  # fmt: skip
+    for asked in (
+        ["add", str(row), "x=3"],
+        ["pause", str(row)],
+        ["resume", str(row)],
+        ["stop", str(row)],
+    ):
         assert f"search {row} is over" in shell.ganger("tune", *asked, code=2).stderr
 
 
 def test_a_search_without_reports_says_where_to_look(shell: Shell) -> None:
     words = ["--space", "x=1..9", "--metric", "acc", "--trials", "2", "--recipe", "tune.random"]
     silent = shell.ganger("tune", *words, "--", "true", code=1).stdout
-    assert re.search(r"^no trial has reported acc: they print acc=NUMBER, .* `ganger logs \d+`$",
-                     silent, re.MULTILINE)  # fmt: skip
+    assert re.search(
+        r"^no trial has reported acc: they print acc=NUMBER, .* `ganger logs \d+`$",
+        silent,
+        re.MULTILINE,
+    )
     failed = shell.ganger("tune", *words, "--", "false", code=1).stdout
-    assert re.search(r"^no trial has reported acc: trials failed; why is in `ganger logs \d+`$",
-                     failed, re.MULTILINE)  # fmt: skip
+    assert re.search(
+        r"^no trial has reported acc: trials failed; why is in `ganger logs \d+`$",
+        failed,
+        re.MULTILINE,
+    )
 
 
 def test_a_search_ends_at_its_target(shell: Shell) -> None:

@@ -280,6 +280,10 @@ def test_jobs_that_cannot_be_accepted_leave_rows_that_are_cancelled_and_no_other
     kept = without_unfit(Batch(7, [good, *bad, last]), bad, 1).events
     rows = [(type(event).__name__, event.job) for event in kept if hasattr(event, "job")]
     assert rows == [
-        ("Accepted", 1), ("Accepted", 2), ("Accepted", 3), ("Accepted", 4),
-        ("Command", 2), ("Command", 3),
-    ]  # fmt: skip
+        ("Accepted", 1),
+        ("Accepted", 2),
+        ("Accepted", 3),
+        ("Accepted", 4),
+        ("Command", 2),
+        ("Command", 3),
+    ]

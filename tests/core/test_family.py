@@ -122,8 +122,12 @@ def test_who_gets_the_gpus_of_a_search_that_is_stopped_waits_for_its_trials(by_h
             view.draft.start(3, on(0b1111))
 
         plan = drawn(bench, both)
-        assert plan.actions == [Stop(1, 1, "parent"), Stop(2, 1, "parent"), Stop(0, 1),
-                                Start(3, 1, on(0b1111), (0, 1, 2))]  # fmt: skip
+        assert plan.actions == [
+            Stop(1, 1, "parent"),
+            Stop(2, 1, "parent"),
+            Stop(0, 1),
+            Start(3, 1, on(0b1111), (0, 1, 2)),
+        ]
     assert phases(bench) == ["STOPPING", "STOPPING", "STOPPING", "STARTING"]
     bench.feed(3, Released(0, 1, 0.0))
     bench.feed(4, Released(1, 1, 5.0), Released(2, 1, 7.0), Started(3, 1))

@@ -122,12 +122,20 @@ def test_columns_say_what_is_free() -> None:
     ledger.take(1, part, (Slot(0, 0b10, 1),))
     ledger.take(2, part, (Slot(0, 0b10, 1),))
     assert state(ledger, one) == {
-        "gpus": [0], "cpus": [2500], "memory": [2048], "share": [700], "empty": [1100]
-    }  # fmt: skip
+        "gpus": [0],
+        "cpus": [2500],
+        "memory": [2048],
+        "share": [700],
+        "empty": [1100],
+    }
     ledger.take(3, Shape((Role(needs=Needs(gpus=0, cpus=1500, memory=500)),)), (Slot(1, 0, 1),))
     assert state(ledger, other) == {
-        "gpus": [0], "cpus": [500], "memory": [12], "share": [0], "empty": [500]
-    }  # fmt: skip
+        "gpus": [0],
+        "cpus": [500],
+        "memory": [12],
+        "share": [0],
+        "empty": [500],
+    }
     ledger.settle()
     ledger.switch(1, up=False)
     assert state(ledger, other) == {name: [-1] for name in cores}
@@ -153,8 +161,14 @@ def test_columns_follow_those_that_sleep_and_those_without_a_gpu() -> None:
     ledger.give(0)
     seen.append(state(ledger, cell))
     assert [(each["gpus"], each["share"]) for each in seen] == [
-        ([1], [0]), ([1], [0]), ([0], [0]), ([0], [1000]), ([0], [0]), ([0], [0]), ([0], [0])
-    ]  # fmt: skip
+        ([1], [0]),
+        ([1], [0]),
+        ([0], [0]),
+        ([0], [1000]),
+        ([0], [0]),
+        ([0], [0]),
+        ([0], [0]),
+    ]
     assert [each["cpus"] for each in seen] == [
         [4000],
         [3500],

@@ -70,6 +70,7 @@ def test_a_front_is_what_nothing_dominates(points: list[tuple[float, ...]]) -> N
         its = (other[0], -other[1], other[2])
         return own != its and all(a <= b for a, b in zip(own, its, strict=True))
 
-    wanted = [at for at, each in enumerate(points)
-              if not any(dominates(other, each) for other in points)]  # fmt: skip
+    wanted = [
+        at for at, each in enumerate(points) if not any(dominates(other, each) for other in points)
+    ]
     assert front(points, ["min", "max", "min"]) == wanted

@@ -590,7 +590,10 @@ def test_a_person_may_end_a_search_as_one_that_finished_wherever_it_is() -> None
         assert bench.phase(0) == Phase.STOPPING
         bench.feed(4, Released(0, 1, 0.0))
         assert [bench.phase(row) for row in range(3)] == [
-            Phase.FINISHED, Phase.CANCELLED, Phase.PENDING]  # fmt: skip
+            Phase.FINISHED,
+            Phase.CANCELLED,
+            Phase.PENDING,
+        ]
     waits = Bench(SEARCH, after, on=cluster(2, 4))
     waits.feed(0, Submitted(0), Submitted(1))
     waits.policy.next = Plan(until=QUEUED)
@@ -650,5 +653,4 @@ def test_two_levels_carry_out_plans_that_their_policies_have_not_drawn() -> None
         [Resize(2, 2, on(0b0110, node=1))],
         [Stop(1, 1, "parent"), Stop(0, 1)],
     ]
-    assert [bench.phase(row) for row in range(3)] == [
-        Phase.STOPPING, Phase.STOPPING, Phase.RUNNING]  # fmt: skip
+    assert [bench.phase(row) for row in range(3)] == [Phase.STOPPING, Phase.STOPPING, Phase.RUNNING]

@@ -66,10 +66,12 @@ def test_what_is_missing_or_outside_is_not_in_the_space() -> None:
 
 def test_a_grid_has_each_combination_once_and_the_last_parameter_fastest() -> None:
     space = Space(
-        {"a": Parameter(low=0, high=1, grid=3), "o": OPTIMIZER, "momentum": Parameter(
-            low=0, high=1, grid=2, when={"o": ("sgd",)}
-        )}
-    )  # fmt: skip
+        {
+            "a": Parameter(low=0, high=1, grid=3),
+            "o": OPTIMIZER,
+            "momentum": Parameter(low=0, high=1, grid=2, when={"o": ("sgd",)}),
+        }
+    )
     assert [tuple(point.values()) for point in space.grid()] == [
         (a, *rest) for a in (0.0, 0.5, 1.0) for rest in (("sgd", 0.0), ("sgd", 1.0), ("adam",))
     ]

@@ -88,8 +88,9 @@ def test_a_session_may_ask_for_less_but_not_for_more() -> None:
         (cuda, {"gpu_mem_limit": "5", "x": 1})
     ]
     assert limited([cuda, "CPU"], [{"gpu_mem_limit": 99}, {}], 9) == [
-        (cuda, {"gpu_mem_limit": "9"}), "CPU",
-    ]  # fmt: skip
+        (cuda, {"gpu_mem_limit": "9"}),
+        "CPU",
+    ]
 
 
 def test_other_frameworks_are_named_unless_mps_holds_all(packages: Path) -> None:

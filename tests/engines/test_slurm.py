@@ -123,9 +123,11 @@ class TestSlurm(Conformance):
 
 def test_the_cluster_is_discovered(site: Site) -> None:
     assert [(spec.name, spec.gpu_type, spec.gpus, spec.cpus) for spec in discover(Client())] == [
-        ("k0", "k80", 4, 16000), ("k1", "k80", 2, 16000),
-        ("v0", "v100", 4, 16000), ("v1", "v100", 4, 16000),
-    ]  # fmt: skip
+        ("k0", "k80", 4, 16000),
+        ("k1", "k80", 2, 16000),
+        ("v0", "v100", 4, 16000),
+        ("v1", "v100", 4, 16000),
+    ]
     with pytest.raises(BadInput, match="no node is in partition 'other'"):
         discover(Client("other"))
 

@@ -38,12 +38,17 @@ def test_a_model_is_predicted_without_any_pair_that_it_is_part_of() -> None:
     """All pairs of `odd` take 9 times as long. Without them the others' weight is 1, so that beside
     `odd` both formulas predict 1.25 for itself: 7.75 of 9 too little. For `a` and `b` the pairs
     between `odd` and the other count, and raise the weight."""
-    odd = {(one, other): 9.0 for one in ("odd", "a", "b") for other in ("odd", "a", "b")
-           if "odd" in (one, other)}  # fmt: skip
+    odd = {
+        (one, other): 9.0
+        for one in ("odd", "a", "b")
+        for other in ("odd", "a", "b")
+        if "odd" in (one, other)
+    }
     plain = {("a", "b"): 1.25, ("b", "a"): 1.25, ("a", "a"): 1.25, ("b", "b"): 1.25}
     uses = dict.fromkeys(("odd", "a", "b"), 0.5)
-    alone = errors(measured(uses, {pair: each for pair, each in odd.items() if pair[0] == "odd"}
-                            | plain))  # fmt: skip
+    alone = errors(
+        measured(uses, {pair: each for pair, each in odd.items() if pair[0] == "odd"} | plain)
+    )
     assert alone[PLAIN].pairs == 7
     assert alone[PLAIN].mean == pytest.approx(3 * (7.75 / 9) / 7)
     fitted = errors(measured(uses, odd | plain))[FITTED]

@@ -115,9 +115,15 @@ def test_an_opportunistic_job_yields_to_a_production_job_within_two_seconds_and_
     over = desk.finish("third")
     back = desk.until(lambda: desk.pace_now("loose", 1.0) > 0.8 * freely, "it, back") - over
     measured(
-        alone=alone, beside=beside, loose_beside=loose_beside, freely=freely, held=held,
-        back_after_seconds=back, rate=mine["rate"], told_after_seconds=told - begun,
-    )  # fmt: skip
+        alone=alone,
+        beside=beside,
+        loose_beside=loose_beside,
+        freely=freely,
+        held=held,
+        back_after_seconds=back,
+        rate=mine["rate"],
+        told_after_seconds=told - begun,
+    )
     assert held < freely / 4, (freely, held)
     desk.finish("loose")
 
@@ -169,9 +175,12 @@ def test_under_mps_each_job_has_its_part_of_the_gpu_and_of_its_memory(desk: Desk
     desk.until(lambda: "small" not in desk.running(), "its end")
     after = desk.pace_now("large")
     measured(
-        small=slow, large=fast, large_after=after, small_processors=desk.processors("small"),
+        small=slow,
+        large=fast,
+        large_after=after,
+        small_processors=desk.processors("small"),
         large_processors=desk.processors("large"),
-    )  # fmt: skip
+    )
     assert after > 0.9 * fast, f"the end of a client stops the others\n{desk.told()}"
     assert desk.json("show", str(large))[0]["state"] == "RUNNING"
     desk.finish("large")

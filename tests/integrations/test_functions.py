@@ -56,9 +56,18 @@ SPACE = {"floor": Parameter(low=0.1, high=0.9), "kind": ["a", "b"], "width": "1.
 
 def test_a_function_is_searched_with_a_recipe_and_a_constraint(daemon: Client) -> None:
     found = ganger.tune(
-        train, SPACE, metric="loss", recipe="tune.asha", trials=8, epochs=9, parallel=4, seed=1,
-        metrics={"size": "min"}, constraints=["size <= 3"], name="mine",
-    )  # fmt: skip
+        train,
+        SPACE,
+        metric="loss",
+        recipe="tune.asha",
+        trials=8,
+        epochs=9,
+        parallel=4,
+        seed=1,
+        metrics={"size": "min"},
+        constraints=["size <= 3"],
+        name="mine",
+    )
     assert (found.state, len(found.trials)) == ("COMPLETED", 8)
     assert {trial.state for trial in found.trials} == {"COMPLETED"}
     kept = [trial for trial in found.trials if trial.params["width"] <= 3]
@@ -75,8 +84,10 @@ def test_what_it_returns_counts_and_what_it_raises_is_told(daemon: Client) -> No
         square, {"x": [1, 2.5, 3]}, metric="y", searcher="grid", recipe="tune.random", parallel=3
     )
     assert [(trial.params["x"], trial.value) for trial in found.trials] == [
-        (1, 1.0), (2.5, None), (3, 9.0),
-    ]  # fmt: skip
+        (1, 1.0),
+        (2.5, None),
+        (3, 9.0),
+    ]
     assert found.best is found.trials[0]
     assert isinstance(found.trials[1].error, ZeroDivisionError)
     with pytest.raises(ZeroDivisionError, match="'x': 1"):
@@ -87,9 +98,15 @@ def test_what_it_returns_counts_and_what_it_raises_is_told(daemon: Client) -> No
 def test_a_searcher_of_ones_own_is_asked_here_and_hears_what_trials_report(daemon: Client) -> None:
     """One after the other: 8, then 2 less, 1 less and 1 less, since each is better."""
     found = ganger.tune(
-        square, {"x": "-9..9"}, metric="y", searcher=Nearer, recipe="tune.random", trials=4,
-        parallel=1, retries=0,
-    )  # fmt: skip
+        square,
+        {"x": "-9..9"},
+        metric="y",
+        searcher=Nearer,
+        recipe="tune.random",
+        trials=4,
+        parallel=1,
+        retries=0,
+    )
     assert [trial.params["x"] for trial in found.trials] == [8, 6, 5, 4]
 
 

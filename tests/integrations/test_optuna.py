@@ -106,9 +106,11 @@ def test_what_an_objective_raises_ends_the_study_and_is_raised_here(
 def test_a_trial_that_is_killed_counts_as_failed_and_the_study_goes_on(daemon: Client) -> None:
     study, heard = study_of(), []
     optimize(
-        study, objectives.killed_at_one, n_trials=3,
+        study,
+        objectives.killed_at_one,
+        n_trials=3,
         callbacks=[lambda _, trial: heard.append(trial.number)],
-    )  # fmt: skip
+    )
     assert states(study) == ["COMPLETE", "FAIL", "COMPLETE"]
     assert heard == [0, 1, 2]
 
@@ -116,9 +118,11 @@ def test_a_trial_that_is_killed_counts_as_failed_and_the_study_goes_on(daemon: C
 def test_a_callback_stops_the_study_which_may_have_several_values(daemon: Client) -> None:
     study = study_of(directions=["minimize", "maximize"])
     optimize(
-        study, objectives.two_values, n_trials=50,
+        study,
+        objectives.two_values,
+        n_trials=50,
         callbacks=[optuna.study.MaxTrialsCallback(2)],
-    )  # fmt: skip
+    )
     assert 2 <= states(study).count("COMPLETE") < 50
     assert study.best_trials
     assert last_search(daemon).state == "CANCELLED"
@@ -162,9 +166,13 @@ def test_a_script_needs_no_daemon(tmp_path: Path, guard: str) -> None:
     file.write_text(SCRIPT.format(guard=guard, catch="()"))
     environment = {"PATH": "/usr/bin:/bin", "GANGER_HOME": str(home), "TMPDIR": str(temporary)}
     done = subprocess.run(
-        [sys.executable, str(file)], env=environment, capture_output=True, text=True, timeout=100,
+        [sys.executable, str(file)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
         check=False,
-    )  # fmt: skip
+    )
     if guard == "if True:":
         assert "put that under `if __name__" in done.stderr
     else:

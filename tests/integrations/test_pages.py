@@ -54,10 +54,14 @@ def test_a_script_that_prints_is_searched_by_a_file(daemon: Client, tmp_path: Pa
     (tmp_path / "script.py").write_text(known["ganger script"])
     (tmp_path / "small.toml").write_text(known["toml"].replace('"python"', f'"{sys.executable}"'))
     done = subprocess.run(
-        [sys.executable, "-m", "ganger.cli", "tune", "small.toml"], cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": ""}, capture_output=True, text=True, timeout=120,
+        [sys.executable, "-m", "ganger.cli", "tune", "small.toml"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=120,
         check=False,
-    )  # fmt: skip
+    )
     assert "search small" not in done.stderr
     assert ": completed, ran" in done.stdout, done.stdout + done.stderr
     assert set(PEERS["PEERS"]) <= set(known)

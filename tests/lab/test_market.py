@@ -154,9 +154,11 @@ def test_nothing_starts_on_a_node_that_will_go_and_others_stay_until_it_does() -
     events = [(batch.at, e) for batch, _ in diary.steps for e in batch.events]
     told = [(at, e.node, e.by) for at, e in events if isinstance(e, NodeDown)]
     assert told == [
-        (2 * HOUR - 2 * MINUTE, 0, 2 * HOUR), (2 * HOUR - 2 * MINUTE, 1, 2 * HOUR),
-        (2 * HOUR, 0, 0), (2 * HOUR, 1, 0),
-    ]  # fmt: skip
+        (2 * HOUR - 2 * MINUTE, 0, 2 * HOUR),
+        (2 * HOUR - 2 * MINUTE, 1, 2 * HOUR),
+        (2 * HOUR, 0, 0),
+        (2 * HOUR, 1, 0),
+    ]
     assert [at for at, e in events if isinstance(e, NodeUp)] == [3 * HOUR] * 2
     assert found.jobs.first_start[1] == 3 * 3600, "b waits until the nodes are there again"
     assert found.jobs.restarts[0] == 1
@@ -373,9 +375,16 @@ def test_a_cluster_file_states_the_terms(tmp_path: Path) -> None:
     written(tmp_path, "a.json", '{"metadata":{"gap_seconds":300},"data":[2,1]}')
     group = load_cluster(written(tmp_path, "c.toml", FILE)).nodes[0]
     assert group.offer == Offer(
-        "spot", "us-east-1a", -1.0, ((HOUR, 0.9), (3 * HOUR, 2.5)), 2.0,
-        ((0, 2), (300 * SECOND, 1)), 2 * MINUTE, HOUR, True,
-    )  # fmt: skip
+        "spot",
+        "us-east-1a",
+        -1.0,
+        ((HOUR, 0.9), (3 * HOUR, 2.5)),
+        2.0,
+        ((0, 2), (300 * SECOND, 1)),
+        2 * MINUTE,
+        HOUR,
+        True,
+    )
     assert group.labels == ("spot",), "the recipe of that name knows them"
     plain = 'format = "ganger.cluster/1"\n[[nodes]]\ngpus = 1\ngpu_type = "V100"\n'
     assert load_cluster(written(tmp_path, "d.toml", plain)).nodes[0].offer is None

@@ -74,8 +74,10 @@ def test_what_is_drawn_of_a_search_worked_out_by_hand() -> None:
     assert run.detail is not None
     assert run.detail.curves[1] == Reported([1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [6.0, 5.0, 4.0])
     assert [(s.job, round(s.start_seconds), s.devices) for s in run.detail.segments] == [
-        (0, 0, 1), (1, 0, 2), (2, 3, 1),
-    ]  # fmt: skip
+        (0, 0, 1),
+        (1, 0, 2),
+        (2, 3, 1),
+    ]
     assert run.detail.paid[-1] == pytest.approx(Paid(5.0, 10 / 3600, 30 / 3600), rel=0.01)
     assert run.metrics["gpu_hours"] == pytest.approx(run.detail.paid[-1].gpu_hours)
     assert run.metrics["cost"] == pytest.approx(run.detail.paid[-1].money)
@@ -85,8 +87,10 @@ def test_what_is_drawn_of_a_search_worked_out_by_hand() -> None:
     assert chart["best"]["money"][-2:] == [[0.006667, 3], [0.008333, 3]]  # 2 GPUs at 3 an hour
     search = chart["search"]
     assert [row[:3] for row in search["trials"]] == [
-        [2, "c2", "diverged"], [1, "c1", "complete"], [0, "c0", "complete"],
-    ]  # fmt: skip
+        [2, "c2", "diverged"],
+        [1, "c1", "complete"],
+        [0, "c0", "complete"],
+    ]
     assert search["curves"][0] == [[1, 3], [2, None]]
     assert (search["of"], search["gantt"]["nodes"], search["importance"]) == (3, [2], [])
 
@@ -115,8 +119,9 @@ def test_importance_by_hand() -> None:
 
 
 def test_importance_of_numbers_and_of_what_some_trials_lack() -> None:
-    points: list[dict[str, Any]] = [{"lr": 10.0**-at, "m": 0.5} if at % 2 else {"lr": 10.0**-at}
-                                    for at in range(20)]  # fmt: skip
+    points: list[dict[str, Any]] = [
+        {"lr": 10.0**-at, "m": 0.5} if at % 2 else {"lr": 10.0**-at} for at in range(20)
+    ]
     found = importance(points, [math.inf if at > 15 else abs(at - 5.0) for at in range(20)])
     assert next(iter(found)) == "lr"
     assert found["lr"] > 0.5 > found["m"]
@@ -144,8 +149,12 @@ def test_a_search_of_which_nothing_came_has_a_page_and_mixed_metrics_have_none()
     run = by_hand()
     assert run.detail is not None
     none = replace(
-        run, trials=[], best_by_time=[], metrics={**run.metrics, "best": None,
-        "best_at_seconds": None}, detail=replace(run.detail, curves=[], segments=[]))  # fmt: skip
+        run,
+        trials=[],
+        best_by_time=[],
+        metrics={**run.metrics, "best": None, "best_at_seconds": None},
+        detail=replace(run.detail, curves=[], segments=[]),
+    )
     assert "No trial reported loss." in Page(render([none])).words
     with pytest.raises(BadInput, match="judged by"):
         render([run, replace(run, metric="acc")])
@@ -200,8 +209,14 @@ def live() -> TuningRun:
             {**child, "job": 3, "state": "RUNNING", "params": {"lr": "0.01"}},
         ],
     }  # fmt: skip
-    search = detail_of(1, kind="tune", family=family, finished=None, state="RUNNING",
-                       attempts=[attempt(100, None, "box:0,1")])  # fmt: skip
+    search = detail_of(
+        1,
+        kind="tune",
+        family=family,
+        finished=None,
+        state="RUNNING",
+        attempts=[attempt(100, None, "box:0,1")],
+    )
     trials = [
         detail_of(2, params={"lr": "0.1"}, attempts=[attempt(100, 130, "box:0")]),
         detail_of(3, params={"lr": "0.01"}, attempts=[attempt(110, None, "gone:5")]),
@@ -255,8 +270,14 @@ def test_everything_is_drawn_in_a_browser_without_a_complaint(tmp_path: Path) ->
                 "all => all.map((b) => [b.dataset.chart, b.querySelectorAll('svg *').length])",
             )
             assert {name for name, many in drawn if many > 3} == {
-                "best", "curves", "ladder", "importance", "slices", "parallel", "gantt",
-            }  # fmt: skip
+                "best",
+                "curves",
+                "ladder",
+                "importance",
+                "slices",
+                "parallel",
+                "gantt",
+            }
             page.locator("[data-one=curves] label", has_text="by hand").click()
             assert page.locator("[data-chart=curves] path.trial").count() == 3
             assert page.locator("[data-chart=importance]").inner_text().startswith("Too few")

@@ -94,8 +94,9 @@ def test_why_requests_were_dropped_and_how_tenants_did_is_said_of_each_service()
     mix = Mix(models=2, names=("resnet50", "bert"), zipf=2, slo=SECOND // 20, tenants=2)
     made = generated(spike(15, 2500, 120.0, 9.0), seed=1, duration=400.0, mix=mix)
     traffic = Traffic(made, read_models(EXAMPLES / "models.toml"), "nanily", watch=True)
-    some = run_one(load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4"), "fifo",
-                   Setup(traffic=traffic))  # fmt: skip
+    some = run_one(
+        load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4"), "fifo", Setup(traffic=traffic)
+    )
     page = Page(render([some]))
     drops = page.words[page.words.index("Why requests were dropped") :]
     for figures in some.services.values():
@@ -111,8 +112,9 @@ def test_why_requests_were_dropped_and_how_tenants_did_is_said_of_each_service()
 def test_a_run_that_nobody_looks_at_keeps_no_batches() -> None:
     few = generated(spike(2, 3, 20.0, 5.0), seed=1, duration=60.0, mix=Mix(names=("bert",)))
     traffic = Traffic(few, read_models(EXAMPLES / "models.toml"), "serve.no-batch")
-    plain = run_one(load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4"), "fifo",
-                    Setup(traffic=traffic))  # fmt: skip
+    plain = run_one(
+        load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4"), "fifo", Setup(traffic=traffic)
+    )
     assert plain.service_watched == {}
     assert "attainment_bound" not in plain.services["bert"]
     assert 'data-chart="lanes"' not in render([plain])

@@ -89,9 +89,16 @@ def test_a_search_grows_and_shrinks_is_stopped_whole_loses_a_node_and_ends(tmp_p
         for _, action in own
     ]
     assert changes == [
-        ("Start", 12), ("Resize", 8), ("Resize", 4), ("Resize", 3), ("Stop", "preempted"),
-        ("Start", 2), ("Start", 2), ("Resize", 4), ("Stop", "retired"),
-    ]  # fmt: skip
+        ("Start", 12),
+        ("Resize", 8),
+        ("Resize", 4),
+        ("Resize", 3),
+        ("Stop", "preempted"),
+        ("Start", 2),
+        ("Start", 2),
+        ("Resize", 4),
+        ("Stop", "retired"),
+    ]
     with_parent = [
         at for at, action in told.actions(Stop, "search-trial") if action.why == "parent"
     ]

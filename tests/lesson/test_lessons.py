@@ -12,12 +12,13 @@ from ganger.core.errors import BadInput
 from ganger.lab.lessons import worked_examples as lessons
 from ganger.lab.lessons.four_jobs import RULES, four_jobs, non_preemptive, optimum_preemptive
 from ganger.lab.lessons.parts import Cell, Chart
+from ganger.lab.lessons.pieces import LESSONS
 from ganger.recipes.registry import find
 
 
 def numbers(name: str, table: int = 0) -> dict[Cell, tuple[Cell, ...]]:
     """A lesson's table by the first cell of each row."""
-    return {row[0]: row[1:] for row in lessons.LESSONS[name]().tables[table].rows}
+    return {row[0]: row[1:] for row in LESSONS[name].work({}).tables[table].rows}
 
 
 FOUR_JOBS = {
@@ -56,15 +57,24 @@ def intervals(title: str) -> list[tuple[int, float, float]]:
 def test_who_runs_when_under_preemptive_sjf() -> None:
     """[0,1) 0,1; [1,10) 1,2; [10,26) 0,2; [26,39) 0,3; [39,66) 3."""
     assert intervals("SJF/SRTF, preemptive") == [
-        (0, 0, 1), (0, 10, 39), (1, 0, 10), (2, 1, 26), (3, 26, 66),
-    ]  # fmt: skip
+        (0, 0, 1),
+        (0, 10, 39),
+        (1, 0, 10),
+        (2, 1, 26),
+        (3, 26, 66),
+    ]
 
 
 def test_who_runs_when_in_the_printed_priority_run() -> None:
     """[0,1) 0,1; [1,4) 0,2; [4,30) 0,3; [30,44) 2,3; [44,52) 1,2; [52,53) 1."""
     assert intervals("Priority, preemptive, 4 = highest") == [
-        (0, 0, 30), (1, 0, 1), (1, 44, 53), (2, 1, 4), (2, 30, 52), (3, 4, 44),
-    ]  # fmt: skip
+        (0, 0, 30),
+        (1, 0, 1),
+        (1, 44, 53),
+        (2, 1, 4),
+        (2, 30, 52),
+        (3, 4, 44),
+    ]
 
 
 def test_assignment() -> None:
@@ -133,7 +143,7 @@ def test_without_gangs_two_jobs_hold_three_gpus_each_for_ever() -> None:
     assert charts[0].run.jobs.finish.tolist() == [5 * 3600, 10 * 3600]
 
 
-@pytest.mark.parametrize("name", lessons.LESSONS)
+@pytest.mark.parametrize("name", LESSONS)
 def test_every_lesson_is_shown_in_80_columns_and_as_json(name: str) -> None:
     shown = CliRunner(env={"COLUMNS": "80"}).invoke(command, [name], catch_exceptions=False)
     assert shown.exit_code == 0
@@ -145,7 +155,7 @@ def test_every_lesson_is_shown_in_80_columns_and_as_json(name: str) -> None:
 
 def test_the_list_and_a_wrong_name() -> None:
     listed = CliRunner().invoke(command, []).output.split()
-    assert set(lessons.LESSONS) <= set(listed)
+    assert set(LESSONS) <= set(listed)
     with pytest.raises(BadInput, match="four-jobs"):
         CliRunner().invoke(command, ["five-jobs"], catch_exceptions=False)
 
@@ -154,8 +164,8 @@ def test_every_rule_is_explained_drawn_and_leads_to_a_recipe() -> None:
     charts = {part.title: part for part in four_jobs().parts if isinstance(part, Chart)}
     assert list(charts) == [rule.label for rule in RULES]
     assert len(charts) == 11
-    for name, make in lessons.LESSONS.items():
-        for part in make().parts:
+    for name, piece in LESSONS.items():
+        for part in piece.work({}).parts:
             if isinstance(part, Chart):
                 words, _, recipe = part.words.partition(" Read: ganger recipe ")
                 assert words.endswith("."), name

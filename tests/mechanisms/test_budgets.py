@@ -67,8 +67,11 @@ WORKS = [hours("a", 0, 3), hours("b", 1, 3), hours("other", 1, 3, "free"), hours
 def test_a_warning_holds_nobody_up() -> None:
     found = run(on(lab("warn")), WORKS)
     assert [found.ended(name) for name in ("a", "b", "other", "late")] == [
-        3 * 3600, 4 * 3600, 4 * 3600, 3 * 3600,
-    ]  # fmt: skip
+        3 * 3600,
+        4 * 3600,
+        4 * 3600,
+        3 * 3600,
+    ]
     spent = budgets_spent(found.kernel.view, found.kernel.memory, found.kernel.now)
     assert spent == {"lab": pytest.approx(7.0)}
     assert over_budget(found.kernel) == ["tenant lab spent 7.00 of 2 USD (warn)"]
@@ -89,8 +92,9 @@ def test_where_it_stops_what_runs_is_saved_and_waits() -> None:
     stays = hours("stays", 0, 3, on_preempt=OnPreempt.NEVER)
     found = run(on(lab("stop", 3.5)), [*WORKS, stays])
     assert [(at / 3600, said) for at, said in found.actions if said.startswith("stop")] == [
-        (1.5, "stop a"), (1.5, "stop b"),
-    ]  # fmt: skip
+        (1.5, "stop a"),
+        (1.5, "stop b"),
+    ]
     assert found.jobs.work[found.row("a")] / HOUR == pytest.approx(1.5)
     assert [found.phase(name) for name in ("a", "b", "late")] == ["pending"] * 3
     assert [found.ended(name) for name in ("other", "stays")] == [4 * 3600, 3 * 3600]
@@ -156,8 +160,9 @@ def test_a_budget_needs_prices_that_stand() -> None:
 
 some_jobs = st.lists(
     st.tuples(st.integers(0, 9), st.integers(1, 5), st.integers(1, 4), st.sampled_from("ab")),
-    min_size=1, max_size=12,
-)  # fmt: skip
+    min_size=1,
+    max_size=12,
+)
 
 
 @settings(max_examples=40)

@@ -108,10 +108,15 @@ def beside(
         "app": Load((700.0, 1500.0, 3000.0), (10.0, 90.0, 30.0), 40.0),
     }
     setup = Setup(
-        profiles=Profiles(models), inner=inner, serving=serving, loads=loads if serving else {},
-        validate=validate, until=2 * HOUR, costs=Costs(5 * SECOND, 4 * SECOND, 8 * SECOND),
+        profiles=Profiles(models),
+        inner=inner,
+        serving=serving,
+        loads=loads if serving else {},
+        validate=validate,
+        until=2 * HOUR,
+        costs=Costs(5 * SECOND, 4 * SECOND, 8 * SECOND),
         outages=(Outage(1, 10 * MINUTE, 15 * MINUTE), Outage(0, 40 * MINUTE, 48 * MINUTE)),
-    )  # fmt: skip
+    )
     nodes = (NodeSpec(2, 4, "V100"), NodeSpec(1, 6, "V100"))
     run_one(trace_of(declared), ClusterSpec(nodes), outer, setup, journal=journal)
 

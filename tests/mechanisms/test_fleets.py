@@ -115,8 +115,10 @@ def test_mark_releases_what_is_dearest_and_can_be_spared() -> None:
 def test_marks_batch_fills_and_runs_within_the_slo(slo: float, size: int) -> None:
     """3 of 4 x 0.09 s to fill, and 0.11 s to run, is 0.1775 s."""
     times = BatchTimes((0.03, 0.05, 0.08, 0.09), (0.04, 0.06, 0.09, 0.11))
-    assert capacity(times, slo) == (size, pytest.approx(size / (0, 0.03, 0.05, 0.08, 0.09)[size])
-                                    if size else 0.0)  # fmt: skip
+    assert capacity(times, slo) == (
+        size,
+        pytest.approx(size / (0, 0.03, 0.05, 0.08, 0.09)[size]) if size else 0.0,
+    )
 
 
 def test_barista_takes_the_type_of_which_enough_cost_least() -> None:
@@ -181,8 +183,9 @@ def test_barista_asks_for_replicas_one_set_up_time_ahead_and_learns_from_its_err
 
 GPU = Latency("gpu", 1.0, np.array([1, 8]), np.array([0.05, 0.12]), np.array([0.055, 0.132]))
 SMALL = Latency("small", 1.0, np.array([1]), np.array([0.2]), np.array([0.22]))
-MODELS = Models({"m": Model("m", bytes=1, load={"host": 15.0}, latency=(GPU, SMALL))},
-                {"gpu": 0, "small": 0})  # fmt: skip
+MODELS = Models(
+    {"m": Model("m", bytes=1, load={"host": 15.0}, latency=(GPU, SMALL))}, {"gpu": 0, "small": 0}
+)
 
 
 def run(
@@ -241,8 +244,10 @@ def test_mark_releases_a_gpu_that_is_not_needed_and_adds_small_ones_in_a_burst()
     """66 a second is what a GPU can do within the SLO, 5 a small one."""
     found, changes = run("mark(calm=1,cool=1,steps=3)", spike(8.0, 65.0, 240, 120))
     assert [(sign, type_) for _, sign, type_ in changes[:3]] == [
-        ("+", "gpu"), ("+", "gpu"), ("-", "gpu"),
-    ]  # fmt: skip
+        ("+", "gpu"),
+        ("+", "gpu"),
+        ("-", "gpu"),
+    ]
     in_burst = [(sign, type_) for at, sign, type_ in changes if at > 240]
     assert ("+", "small") in in_burst
     assert ("-", "small") in in_burst
@@ -259,8 +264,7 @@ def test_a_service_keeps_what_it_has_where_nothing_is_known_or_nothing_is_due() 
         (Traffic(slack, MODELS, "serve.no-batch"), "truth"),
         (Traffic(slack, MODELS, "serve.no-batch", slo=SECOND), "nothing"),
     ):
-        found = run_one(trace, where, "fifo",
-                        Setup(serving="mark", traffic=traffic, knows=knows))  # fmt: skip
+        found = run_one(trace, where, "fifo", Setup(serving="mark", traffic=traffic, knows=knows))
         assert set(found.service_windows["web"]["replicas"][2:]) == {2}
 
 
@@ -301,8 +305,9 @@ def poisson(rate: float, seed: int, count: int) -> list[Window]:
     """Windows of 10 s with the most that came in an eighth of a second, a quarter, ..."""
     pieces = np.random.default_rng(seed).poisson(rate / 8, (count, 80))
     lengths = [1 << power for power in range(7)]
-    sums = {each: np.add.reduceat(pieces, range(0, 80, each), axis=1).max(axis=1)
-            for each in lengths}  # fmt: skip
+    sums = {
+        each: np.add.reduceat(pieces, range(0, 80, each), axis=1).max(axis=1) for each in lengths
+    }
     return [
         Window(
             at * 10 * SECOND,

@@ -124,8 +124,10 @@ def test_who_has_a_partner_or_gets_one_is_not_interrupted() -> None:
     works = [model("load", "a"), model("train", "b", lasts=200, at=15), model("send", "c", at=20)]
     seen = run("muri-s(every=10s)", works, costs=Costs(restore=30 * SECOND))
     assert seen.actions[:3] == [
-        (0, "start a on 0:0"), (15, "start b on 0:0"), (25, "start c on 0:0"),
-    ]  # fmt: skip
+        (0, "start a on 0:0"),
+        (15, "start b on 0:0"),
+        (25, "start c on 0:0"),
+    ]
     assert not seen.jobs.preemptions[:3].any()
     assert seen.ended("a") == 100
 
@@ -182,8 +184,10 @@ def test_the_least_attained_service_goes_first_in_muri_l() -> None:
     works = [model("train", "long", lasts=40), model("train", "short", lasts=20)]
     seen = run("muri-l(every=10s,quantum=10s)", works)
     assert [said for _, said in seen.actions[:3]] == [
-        "start long on 0:0", "stop long", "start short on 0:0 after long",
-    ]  # fmt: skip
+        "start long on 0:0",
+        "stop long",
+        "start short on 0:0 after long",
+    ]
     assert seen.jct() == [60, 40]
     assert run("muri-s(every=10s)", works).jct() == [60, 20]
 

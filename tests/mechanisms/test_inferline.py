@@ -85,8 +85,9 @@ def test_a_request_is_answered_when_all_its_stages_are() -> None:
     one = Chosen(Instance("g", 1.0, BatchTimes((1.0,), (1.0,)), 1), 1, 1)
     two = Chosen(Instance("g", 1.0, BatchTimes((2.0,), (2.0,)), 1), 1, 1)
     assert response_times((Step("a", ((1, 2.0),)), Step("b")), [one, two], [0.0]) == [5.0]
-    assert response_times((Step("a", ((1, 2.0),)), Step("b")), [one, two._replace(replicas=2)],
-                          [0.0]) == [3.0]  # fmt: skip
+    assert response_times(
+        (Step("a", ((1, 2.0),)), Step("b")), [one, two._replace(replicas=2)], [0.0]
+    ) == [3.0]
     join = (Step("a", ((2, 1.0),)), Step("b", ((2, 1.0),)), Step("c"))
     assert response_times(join, [one, two, one], [0.0, 10.0]) == [3.0, 3.0]
     assert response_times((Step("a", ((1, 0.0),)), Step("b")), [one, two], [0.0]) == [1.0]
@@ -115,8 +116,9 @@ def test_the_planner_finds_what_exhaustive_search_finds_or_the_gap_is_known(
     best = next(pair for pair in pairs if estimate.keeps(pair))
     assert plan is not None
     assert [sum(each.cost for each in some) for some in (plan, best)] == [
-        pytest.approx(dollars), pytest.approx(least),
-    ]  # fmt: skip
+        pytest.approx(dollars),
+        pytest.approx(least),
+    ]
     assert planned(TWO, OPTIONS, Estimate(TWO, SAMPLE, 0.04)) is None, "0.044 s even alone"
 
 
@@ -203,12 +205,15 @@ def run(
     serving: str, *stages: Model, router: str = "serve.least-loaded(size=4)", minutes: int = 3
 ) -> tuple[Run, Any, Diary]:
     """A pipeline as a service of one replica at first, 4 requests a second, 2 s each."""
-    models = Models({each.name: each for each in stages or (A, B)}, {"gpu": 0, "small": 0},
-                    {"p": CHAIN})  # fmt: skip
+    models = Models(
+        {each.name: each for each in stages or (A, B)}, {"gpu": 0, "small": 0}, {"p": CHAIN}
+    )
     web = JobSpec(name="web", kind=Kind.SERVE, model="p", shape=Shape((Role(least=1, most=12),)))
     trace = Trace(declare([web]), np.array([minutes * MINUTE]), name="web")
-    where = ClusterSpec((NodeSpec(gpus=4, gpu_type="gpu"), NodeSpec(gpus=9, gpu_type="small")),
-                        (GpuType("gpu", price=0.9), GpuType("small", price=0.1)))  # fmt: skip
+    where = ClusterSpec(
+        (NodeSpec(gpus=4, gpu_type="gpu"), NodeSpec(gpus=9, gpu_type="small")),
+        (GpuType("gpu", price=0.9), GpuType("small", price=0.1)),
+    )
     mix = Mix(names=("p",), slo=2 * SECOND)
     asked = generated(constant(4.0), seed=1, duration=60.0 * minutes - 10, mix=mix)
     traffic = Traffic(asked, models, router, yardsticks=True)
@@ -226,11 +231,16 @@ def test_every_stage_has_replicas_of_its_own_on_the_type_that_the_plan_says() ->
     found, kernel, diary = run("inferline")
     jobs = kernel.jobs
     began = [
-        (batch.at // SECOND, jobs.models[jobs.model[action.job]],
-         jobs.shapes[jobs.shape[action.job]].gpu_types)
-        for batch, plan in diary.steps if plan
-        for action in plan.actions if isinstance(action, Start) and action.job
-    ]  # fmt: skip
+        (
+            batch.at // SECOND,
+            jobs.models[jobs.model[action.job]],
+            jobs.shapes[jobs.shape[action.job]].gpu_types,
+        )
+        for batch, plan in diary.steps
+        if plan
+        for action in plan.actions
+        if isinstance(action, Start) and action.job
+    ]
     assert began[:2] == [(0, "a", ("gpu",)), (0, "b", ("gpu",))]
     after = {(name, types) for at, name, types in began if at >= 30}
     assert after == {("a", ("small",)), ("b", ("small",))}

@@ -56,8 +56,10 @@ def test_a_rung_does_not_end_while_one_of_its_trials_is_on_its_way_and_one_is_as
     bench = search("tune.bohb(epochs=9,eta=3,first=1)", 2)
     assert spawned(done(bench, 0, Started(0, 1))) == 2
     names = ("one", "two")
-    come = [Accepted(at + 1, JobSpec(name=name, parent="search"), spawned=True)
-            for at, name in enumerate(names)]  # fmt: skip
+    come = [
+        Accepted(at + 1, JobSpec(name=name, parent="search"), spawned=True)
+        for at, name in enumerate(names)
+    ]
     done(bench, 1, *come)
     done(bench, 1, Started(1, 1), Started(2, 1))
     for row in (1, 2):

@@ -205,8 +205,14 @@ def test_a_service_grows_and_shrinks_with_its_load_between_its_least_and_its_mos
     load = Load((0.0, 200.0, 300.0, 1000.0), (60.0, 250.0, 1.0, 0.0), 40.0)
     kernel, diary = served([service("web", 3, 2, 5)], {"web": load})
     assert counts(diary, kernel, "web") == [
-        (0, 0), (0, 3), (210, 4), (270, 5), (350, 4), (410, 3), (470, 2),
-    ], "what queued meanwhile keeps them busy until 342 s"  # fmt: skip
+        (0, 0),
+        (0, 3),
+        (210, 4),
+        (270, 5),
+        (350, 4),
+        (410, 3),
+        (470, 2),
+    ], "what queued meanwhile keeps them busy until 342 s"
     jobs = kernel.jobs
     assert jobs.restarts[: jobs.n].tolist() == [0] * jobs.n
     assert jobs.preemptions[: jobs.n].tolist() == [0] * jobs.n
@@ -253,8 +259,12 @@ def test_training_beside_it_is_neither_stopped_nor_stops_it() -> None:
     jobs = kernel.jobs
     assert jobs.finished[1:3].tolist() == [301 * SECOND, 11 * SECOND]
     assert counts(diary, kernel, "web") == [
-        (0, 0), (0, 1), (110, 2), (170, 3), (301, 5),
-    ], "two fit beside `a`; two more were asked for meanwhile"  # fmt: skip
+        (0, 0),
+        (0, 1),
+        (110, 2),
+        (170, 3),
+        (301, 5),
+    ], "two fit beside `a`; two more were asked for meanwhile"
     assert jobs.preemptions[: jobs.n].tolist() == [0] * jobs.n
 
 

@@ -85,8 +85,12 @@ def test_a_slice_that_is_there_costs_nothing_and_a_new_one_does() -> None:
 def test_a_device_keeps_the_slices_that_nobody_needs_the_room_of() -> None:
     made = Instances()
     assert [made.need((0, 0), *each) for each in ((0, 4), (4, 4), (0, 4), (6, 1), (0, 4))] == [
-        True, True, False, True, False,
-    ]  # fmt: skip
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]
     assert made.existing == {(0, 0): {0: 4, 6: 1}}
 
 
@@ -112,8 +116,9 @@ def _fits(sizes: tuple[int, ...]) -> bool:
 
 some_jobs = st.lists(
     st.tuples(st.integers(0, 20), st.integers(1, 20), st.integers(1, 6), st.integers(1, 2)),
-    min_size=1, max_size=25,
-)  # fmt: skip
+    min_size=1,
+    max_size=25,
+)
 
 
 @settings(max_examples=30)

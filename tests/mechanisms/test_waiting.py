@@ -237,13 +237,18 @@ def test_in_one_node_all_workers_need_room_together_and_elsewhere_the_largest_on
     ledger = Bench(job("a"), on=ClusterSpec(nodes)).kernel.ledger
     together = rooms(ledger, Shape(roles, locality=Locality.NODE))
     assert [(room.node, room.lacks) for room in together] == [
-        (0, ()), (1, ("CPUs", "memory")), (2, ("GPUs", "CPUs", "memory")),
+        (0, ()),
+        (1, ("CPUs", "memory")),
+        (2, ("GPUs", "CPUs", "memory")),
         (3, ("GPUs", "CPUs", "memory")),
-    ]  # fmt: skip
+    ]
     apart = rooms(ledger, Shape(roles))
     assert [(room.node, room.lacks) for room in apart] == [
-        (0, ()), (1, ()), (2, ()), (3, ("CPUs", "memory")),
-    ]  # fmt: skip
+        (0, ()),
+        (1, ()),
+        (2, ()),
+        (3, ("CPUs", "memory")),
+    ]
 
 
 def test_every_mechanism_that_refuses_has_words_and_no_words_are_left_over() -> None:

@@ -83,10 +83,12 @@ def test_as_many_lanes_as_memory_allows_compute_side_by_side() -> None:
     works = [one("m", 0, 100, name="a"), one("m", 0, 100, name="b"), one("m", 50, 10, name="c")]
     run = salus(works, box(), models(m=0.5))
     assert seats(run) == [
-        (0, "a", 1, "time"), (0, "b", 2, "time"),
-        (50, "b", 1, "time"), (50, "c", 1, "time"),
+        (0, "a", 1, "time"),
+        (0, "b", 2, "time"),
+        (50, "b", 1, "time"),
+        (50, "c", 1, "time"),
         (80, "b", 2, "time"),
-    ]  # fmt: skip
+    ]
     assert run.jct() == pytest.approx([120, 120, 30])
     fair = salus(works, box(), models(m=0.5), "fair")
     assert fair.ended("c") == 80
@@ -126,11 +128,12 @@ def test_who_ends_first_computes_and_the_others_keep_their_memory() -> None:
     run = salus(works, box(), models(m=1.0), "preempt")
     assert seats(run) == [
         (0, "a", 1, "time"),
-        (20, "a", 1, "wait"), (20, "b", 1, "time"),
+        (20, "a", 1, "wait"),
+        (20, "b", 1, "time"),
         (30, "c", 1, "wait"),
         (pytest.approx(50), "c", 1, "time"),
         (pytest.approx(90, abs=0.1), "a", 1, "time"),
-    ]  # fmt: skip
+    ]
     assert run.jct() == pytest.approx([170, 30, 60], rel=2e-3), "who waits keeps a thousandth"
     assert not run.jobs.preemptions[:3].any()
 
@@ -164,8 +167,9 @@ def test_whose_turn_it_is_changes_with_who_comes_and_not_with_what_is_believed()
     queue = QueuePolicy("turning", walk=Walk.SKIP, place=place)
     policy = LanePolicy(queue, place, Turns.FIRST, By((turning,)))
     works = [one("m", 0, name="a"), one("m", 0, name="b"), one("m", 0, name="c", limit=60)]
-    run = play(policy, [*works, one("m", 70, 10, name="d")], box(memory=99_000),
-               profiles=models(m=1.0))  # fmt: skip
+    run = play(
+        policy, [*works, one("m", 70, 10, name="d")], box(memory=99_000), profiles=models(m=1.0)
+    )
     first = [(at, name) for at, name, _, turn in seats(run) if turn == "time"]
     assert first[:2] == [(0, "a"), (70, "d")]
 
@@ -227,8 +231,9 @@ def test_of_more_jobs_than_share_the_last_waits() -> None:
 def test_a_node_that_fails_takes_all_of_a_lane_and_they_start_anew() -> None:
     outage = Outage(0, 20 * SECOND, 30 * SECOND)
     works = [one("m", 0, name="a"), one("m", 0, name="b")]
-    run = play("salus(iterations=preempt)", works, box(),
-               Setup(profiles=models(m=1.0), outages=(outage,)))  # fmt: skip
+    run = play(
+        "salus(iterations=preempt)", works, box(), Setup(profiles=models(m=1.0), outages=(outage,))
+    )
     assert seats(run)[2:4] == [(30, "a", 1, "time"), (30, "b", 1, "wait")]
     assert {run.phase("a"), run.phase("b")} == {"finished"}
 
@@ -244,13 +249,14 @@ def test_memory_and_time_of_each_gpu_are_conserved(data: st.DataObject) -> None:
             f"m{i}": Profile(
                 utilisation={"gpu": (i + 1) / 5},
                 memory=Memory(
-                    draw(st.sampled_from([0, 1000, 3000])), draw(st.sampled_from([0, 2000, 6000])),
+                    draw(st.sampled_from([0, 1000, 3000])),
+                    draw(st.sampled_from([0, 2000, 6000])),
                     0.1 * (i + 1),
                 ),
             )
             for i in range(5)
         }
-    )  # fmt: skip
+    )
     names = st.sampled_from([*known.models, "none"])
     works = [
         one(
@@ -371,8 +377,10 @@ def test_a_job_that_is_left_alone_does_all_layers_again() -> None:
         if isinstance(a, Tune)
     ]
     assert knobs == [
-        (0, "a", 0.5, 0), (0, "b", 0.5, 1), (pytest.approx(50), "a", 1.0, 0),
-    ]  # fmt: skip
+        (0, "a", 0.5, 0),
+        (0, "b", 0.5, 1),
+        (pytest.approx(50), "a", 1.0, 0),
+    ]
 
 
 def test_lost_steps_count_in_time_and_in_who_goes_together() -> None:
@@ -414,8 +422,9 @@ def test_who_gains_nothing_or_is_not_known_shares_with_nobody(
 
 
 def test_memory_of_jigsaw_is_that_of_one_lane() -> None:
-    known = Profiles({"m": Profile(utilisation={"gpu": 1.0}, memory=Memory(2000, 6000, 3.0),
-                                   passes=PASSES)})  # fmt: skip
+    known = Profiles(
+        {"m": Profile(utilisation={"gpu": 1.0}, memory=Memory(2000, 6000, 3.0), passes=PASSES)}
+    )
     works = [one("m", 0, 100, 2, name=f"j{at}") for at in range(6)]
     for memory, many in ((16_000, 5), (15_999, 4)):
         run = play("jigsaw(share=9)", works, box(1, 2, memory), profiles=known)

@@ -141,8 +141,13 @@ def test_at_most_so_many_share_and_each_holds_its_part_from_the_beginning() -> N
     works = [job(f"a{i}", i, 100, model="a") for i in range(5)]
     run = play("co-scheml(share=3,bound=9)", works, cluster(1, 2), profiles=uses(a=0.1))
     assert [places(run)[f"a{i}"][2] for i in range(5)] == [1, 1, 1, 2, 2]
-    shares = {a.placement[0].share for _, p in run.diary.steps if p for a in p.actions
-              if isinstance(a, Start)}  # fmt: skip
+    shares = {
+        a.placement[0].share
+        for _, p in run.diary.steps
+        if p
+        for a in p.actions
+        if isinstance(a, Start)
+    }
     assert shares == {WHOLE // 3}
 
 
@@ -189,16 +194,19 @@ def test_who_asks_for_part_of_a_gpu_or_is_unknown_shares_with_nobody() -> None:
     works = [of("a"), of("b", 1, shape=part), job("c", 2, 100)]
     run = play("co-scheml(bound=9)", works, cluster(1, 3), profiles=uses(a=0.1, b=0.1))
     assert places(run)["c"][2] not in (places(run)["a"][2], places(run)["b"][2])
-    starts = [a.placement[0] for _, p in run.diary.steps if p for a in p.actions
-              if isinstance(a, Start)]  # fmt: skip
+    starts = [
+        a.placement[0] for _, p in run.diary.steps if p for a in p.actions if isinstance(a, Start)
+    ]
     assert [slot.share for slot in starts] == [WHOLE // 2, 0, 0]
 
 
 def test_stages_are_a_use_too_and_nothing_is_said_of_those_beside_utilisation() -> None:
     stages = Profile(stages=(Stages((1.0, 3.0, 0.0)),))
     assert slowdown.uses(stages, 1) == {
-        "stage 0 of 3": 0.25, "stage 1 of 3": 0.75, "stage 2 of 3": 0.0
-    }  # fmt: skip
+        "stage 0 of 3": 0.25,
+        "stage 1 of 3": 0.75,
+        "stage 2 of 3": 0.0,
+    }
     assert slowdown.uses(Profile(), 1) == {}
     known = Profiles({"a": stages, "b": Profile(utilisation={"gpu": 0.1}), "c": stages})
     works = [of("a"), of("b", 1), of("c", 2)]
@@ -319,9 +327,12 @@ def test_a_job_shorter_than_the_limit_never_reaches_the_main_queue() -> None:
     works = [job("short", 0, 100), job("long", 0, 300), job("last", 0, 200)]
     run = lucid(works, cluster(2, 1), "limit=200s")
     assert run.actions == [
-        (0, "start short on 0:0"), (100, "start long on 0:0"), (300, "stop long"),
-        (300, "start last on 0:0 after long"), (300, "start long on 1:0"),
-    ]  # fmt: skip
+        (0, "start short on 0:0"),
+        (100, "start long on 0:0"),
+        (300, "stop long"),
+        (300, "start last on 0:0 after long"),
+        (300, "start long on 1:0"),
+    ]
     assert [run.ended(name) for name in ("short", "long", "last")] == [100, 400, 500]
 
 
@@ -333,8 +344,11 @@ def test_who_must_not_be_stopped_or_is_too_large_is_not_profiled() -> None:
     ]  # fmt: skip
     run = lucid(works, cluster(5, 1), "limit=200s")
     assert [said for at, said in run.actions if at == 0] == [
-        "start never on 1:0", "start kill on 2:0", "start two on 3:0 4:0", "start new on 0:0"
-    ]  # fmt: skip
+        "start never on 1:0",
+        "start kill on 2:0",
+        "start two on 3:0 4:0",
+        "start new on 0:0",
+    ]
     assert run.jobs.preemptions[:4].tolist() == [0, 0, 0, 1]
 
 
@@ -342,8 +356,9 @@ def test_nine_gpus_are_neither_profiled_nor_shared_and_eight_are() -> None:
     works = [job("eight", 0, 300, size=8), job("nine", 0, 300, size=9)]
     run = lucid(works, cluster(2, 10), "limit=200s")
     assert [said for at, said in run.actions if at == 0] == [
-        "start nine on 1:0,1,2,3,4,5,6,7,8", "start eight on 0:0,1,2,3,4,5,6,7"
-    ]  # fmt: skip
+        "start nine on 1:0,1,2,3,4,5,6,7,8",
+        "start eight on 0:0,1,2,3,4,5,6,7",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -365,9 +380,10 @@ def test_who_fits_only_with_the_partition_gets_it_once_those_there_are_done() ->
     works = [job("new", 0, 50), job("gang", 10, 300, size=3), job("late", 20, 50)]
     run = lucid(works, cluster(3, 1))
     assert run.actions == [
-        (0, "start new on 0:0"), (50, "start gang on 0:0 1:0 2:0"),
+        (0, "start new on 0:0"),
+        (50, "start gang on 0:0 1:0 2:0"),
         (350, "start late on 0:0"),
-    ]  # fmt: skip
+    ]
 
 
 def test_while_the_partition_is_down_new_jobs_run_elsewhere_and_are_not_stopped() -> None:
@@ -384,9 +400,7 @@ def test_the_least_gpus_times_run_time_goes_first_among_those_that_were_profiled
         job("two", 1, 300, size=2), job("one", 2, 400),
     ]  # fmt: skip
     run = lucid(works, cluster(2, 2), "limit=60s")
-    assert [said for _, said in run.actions[-2:]] == [
-        "start one on 1:0", "start two on 1:0,1"
-    ]  # fmt: skip
+    assert [said for _, said in run.actions[-2:]] == ["start one on 1:0", "start two on 1:0,1"]
 
 
 def main_only(*works: tuple[str, float, float], on: int = 2, more: str = "busy=0") -> Played:

@@ -210,8 +210,11 @@ def test_over_its_quota_a_tenant_has_opportunistic_jobs_even_on_free_gpus() -> N
     ]
     run = play(NOW, works, box(1, 2, ann=1, bob=1), profiles=KNOWN)
     assert told(run) == [
-        (0, "first", 1.0), (0, "second", 0.0), (10, "his", 1.0), (60, "second", 1.0),
-    ]  # fmt: skip
+        (0, "first", 1.0),
+        (0, "second", 0.0),
+        (10, "his", 1.0),
+        (60, "second", 1.0),
+    ]
     assert (run.ended("first"), run.ended("his")) == (60, 40)
     assert run.ended("second") == pytest.approx(100 + 30 - 30 * 0.3 / 0.6)
 
@@ -221,8 +224,12 @@ def test_who_becomes_guaranteed_is_not_beside_a_guaranteed_job() -> None:
     works = [one("third", at, 100, tenant="ann", name=f"j{at}") for at in range(3)]
     run = play("antman(settle=0s,beside=2)", works, box(), profiles=KNOWN)
     assert told(run) == [
-        (0, "j0", 1.0), (1, "j1", 0.0), (2, "j2", 0.0), (100, "j1", 1.0), (101, "j2", 1.0),
-    ]  # fmt: skip
+        (0, "j0", 1.0),
+        (1, "j1", 0.0),
+        (2, "j2", 0.0),
+        (100, "j1", 1.0),
+        (101, "j2", 1.0),
+    ]
     assert run.ended("j1") == 101
 
 
@@ -262,8 +269,12 @@ def test_who_asks_for_more_than_gpus_or_is_not_known_shares_with_nobody(
     apart = job("apart", 0, 100, **{"model": "third", **more})
     run = play(NOW, [apart, one("third", 1)], spec, profiles=KNOWN)
     assert run.started("third@1") == 100
-    run = play(NOW, [one("third"), job("apart", 1, 100, **{"model": "third", **more})], spec,
-               profiles=KNOWN)  # fmt: skip
+    run = play(
+        NOW,
+        [one("third"), job("apart", 1, 100, **{"model": "third", **more})],
+        spec,
+        profiles=KNOWN,
+    )
     assert run.started("apart") == 100
 
 

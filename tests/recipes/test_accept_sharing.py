@@ -104,8 +104,12 @@ def test_a_newcomer_lies_over_the_job_with_the_fewest_asleep_below_it() -> None:
     run = play("gandiva", trace_of(works), box(each=2))
     assert [run.started(name) for name in "cd"] == [M, M]
     last = [row for row in run.actions if row[1].startswith("start")]
-    assert last == [(0, "start a on 0:0"), (0, "start b on 0:1"), (M, "start c on 0:0"),
-                    (M, "start d on 0:1")]  # fmt: skip
+    assert last == [
+        (0, "start a on 0:0"),
+        (0, "start b on 0:1"),
+        (M, "start c on 0:0"),
+        (M, "start d on 0:1"),
+    ]
 
 
 def test_a_gang_takes_the_place_of_a_gang_of_as_many_gpus() -> None:
@@ -159,8 +163,13 @@ def test_a_gang_counts_on_all_its_nodes_also_where_one_of_its_size_was_before() 
         job("b", 3, 60, size=5), job("y", 20, 9, size=1),
     ]  # fmt: skip
     run = play("gandiva", trace_of(works), box(nodes=4, each=4))
-    assert starts(run) == ["a on 0:0,1,2,3 1:0", "x on 2:0", "z on 3:0,1,2,3",
-                           "b on 1:1,2,3 2:1,2", "y on 3:0"]  # fmt: skip
+    assert starts(run) == [
+        "a on 0:0,1,2,3 1:0",
+        "x on 2:0",
+        "z on 3:0,1,2,3",
+        "b on 1:1,2,3 2:1,2",
+        "y on 3:0",
+    ]
 
 
 def beside(first: float, second: float) -> Setup:
@@ -226,8 +235,13 @@ def test_three_jobs_share_turns_between_a_pair_and_one() -> None:
     works = [*two(shape=keeping(5000)), job("c", 0, 4 * M, model="z", shape=keeping(5000))]
     run = play("gandiva", trace_of(works), box(), beside(0.7, 0.6))
     assert doing(run, "suspend")[:6] == [
-        (1, "a"), (2, "b"), (3, "c"), (4, "a"), (4, "b"), (5, "c"),
-    ]  # fmt: skip
+        (1, "a"),
+        (2, "b"),
+        (3, "c"),
+        (4, "a"),
+        (4, "b"),
+        (5, "c"),
+    ]
     assert run.phase("c") == "finished"
 
 

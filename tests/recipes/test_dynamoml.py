@@ -97,13 +97,19 @@ def test_a_gang_gives_up_a_gpu_for_who_has_waited_for_a_part_and_grows_back() ->
     moved = [(at, said) for at, said in run.actions if not said.startswith("tune")]
     assert [(round(at, 3), said.split(" after")[0]) for at, said in moved] == [
         (0, "start gang on 0:0,1,2,3"),
-        (40, "resize gang on 0:0,1,2"), (40, "start p on 0:3"), (40, "start q on 0:3"),
-        (55, "resize gang on 0:0,1"), (55, "start r on 0:2"),
-        (115, "resize gang on 0:0,1,2"), (175, "resize gang on 0:0,1,2,3"),
-    ]  # fmt: skip
+        (40, "resize gang on 0:0,1,2"),
+        (40, "start p on 0:3"),
+        (40, "start q on 0:3"),
+        (55, "resize gang on 0:0,1"),
+        (55, "start r on 0:2"),
+        (115, "resize gang on 0:0,1,2"),
+        (175, "resize gang on 0:0,1,2,3"),
+    ]
     assert [said for _, said in run.actions if said.startswith("tune")] == [
-        "tune p", "tune q", "tune r",
-    ]  # fmt: skip
+        "tune p",
+        "tune q",
+        "tune r",
+    ]
 
 
 def test_patience_is_that_of_both() -> None:
@@ -149,7 +155,12 @@ def test_beside_services_it_decides_over_the_other_jobs() -> None:
     service = job("service", 0, None, shape=part(500), kind=Kind.SERVE)
     policy = Planes(registry.make("scale.static-peak"), registry.make("dynamoml"))
     run = play(policy, [service, *WORKS], spec, until=500_000_000)
-    begun = {run.jobs.name(a.job) for _, p in run.diary.steps if p is not None
-             for a in p.actions if isinstance(a, Start)}  # fmt: skip
+    begun = {
+        run.jobs.name(a.job)
+        for _, p in run.diary.steps
+        if p is not None
+        for a in p.actions
+        if isinstance(a, Start)
+    }
     assert {"gang", "p", "q", "r"} <= begun
     assert not any(isinstance(a, Stop) for _, p in run.diary.steps if p for a in p.actions)

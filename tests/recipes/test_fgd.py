@@ -346,9 +346,12 @@ def test_cpus_host_memory_and_labels_limit_where_a_job_goes() -> None:
     assert places([job("a", 0, 99, shape=labelled)], on) == ["3:0"]
     pair = Shape((Role(size=2, needs=Needs(cpus=4000, memory=32)),), locality=Locality.NODE)
     two = ClusterSpec(
-        (NodeSpec(1, 2, "V100", cpus=7999, memory=64), NodeSpec(1, 2, "V100", cpus=9000, memory=63),
-         NodeSpec(1, 2, "V100", cpus=8000, memory=64))
-    )  # fmt: skip
+        (
+            NodeSpec(1, 2, "V100", cpus=7999, memory=64),
+            NodeSpec(1, 2, "V100", cpus=9000, memory=63),
+            NodeSpec(1, 2, "V100", cpus=8000, memory=64),
+        )
+    )
     assert places([job("a", 0, 99, shape=pair)], two) == ["2:0,1"]
 
 

@@ -154,10 +154,11 @@ def test_what_it_keeps_of_residents_is_what_the_books_say() -> None:
         }
     )
     works = [
-        job(f"{at}", at, float(rng.integers(1, 30)), int(rng.choice([1, 2, 5])),
-            model="xyz"[at % 3])
+        job(
+            f"{at}", at, float(rng.integers(1, 30)), int(rng.choice([1, 2, 5])), model="xyz"[at % 3]
+        )
         for at in range(60)
-    ]  # fmt: skip
+    ]
     watched = Watched()
     play(watched, works, cluster(3, 4), profiles=known)
     assert watched.looks > 500

@@ -147,9 +147,11 @@ def test_guests_on_the_node_of_a_cell_go_for_its_cpus_and_those_on_other_nodes_d
 def test_who_was_booked_again_where_it_is_stays_in_its_cell() -> None:
     """As by a draft that stopped and restored it; `Compared` looks at what is known of it."""
     bench = Bench(
-        job("a", size=2, tenant="ann"), job("b", size=2, tenant="ann"), on=SPEC,
+        job("a", size=2, tenant="ann"),
+        job("b", size=2, tenant="ann"),
+        on=SPEC,
         policy=Compared("hived"),
-    )  # fmt: skip
+    )
     bench.kernel.validate = False
     bench.feed(0, Submitted(0))
     bench.feed(0, Started(0, 1))

@@ -26,8 +26,9 @@ def apart(node: int, other: int) -> float:
     """Nodes 0 and 1 are in one rack, 2 in another of their domain, 3 in another domain."""
     if node == other:
         return 0.0
-    return {1: 1.0, 5: 40.0}.get(abs((0, 1, 3, 8)[node] - (0, 1, 3, 8)[other]), 4.0 if 3 not in (
-        node, other) else 40.0)  # fmt: skip
+    return {1: 1.0, 5: 40.0}.get(
+        abs((0, 1, 3, 8)[node] - (0, 1, 3, 8)[other]), 4.0 if 3 not in (node, other) else 40.0
+    )
 
 
 def with_servers(workers: int, servers: int = 1, **more: Any) -> Shape:
@@ -114,8 +115,10 @@ def test_jobs_that_start_at_once_are_placed_together() -> None:
     """The first, by best fit, goes to the node of two GPUs, and the last spans both. Together the
     first is beside one of the others, on three."""
     assert nodes(play(ALONE, JAM, TWO)) == {
-        "a": [(0, 1, 1)], "b": [(0, 0, 2)], "c": [(0, 0, 1), (0, 1, 1)],
-    }  # fmt: skip
+        "a": [(0, 1, 1)],
+        "b": [(0, 0, 2)],
+        "c": [(0, 0, 1), (0, 1, 1)],
+    }
     found = nodes(play(BATCH, JAM, TWO))
     assert found["a"] == [(0, 0, 1)]
     assert all(len(found[name]) == 1 for name in "abc")
@@ -163,8 +166,10 @@ def test_a_job_that_wants_a_label_keeps_its_node() -> None:
 def test_jobs_of_other_gpu_types_keep_theirs() -> None:
     """d needs both nodes of its type."""
     spec = ClusterSpec((*TWO.nodes, NodeSpec(count=2, gpus=1, gpu_type="B")))
-    works = [job(name, 0, 10, shape=Shape((Role(size=size),), gpu_types=("A",)))
-             for name, size in (("a", 1), ("b", 2), ("c", 2))]  # fmt: skip
+    works = [
+        job(name, 0, 10, shape=Shape((Role(size=size),), gpu_types=("A",)))
+        for name, size in (("a", 1), ("b", 2), ("c", 2))
+    ]
     works.append(job("d", 0, 10, shape=Shape((Role(size=2),), gpu_types=("B",))))
     found = nodes(play(BATCH, works, spec))
     assert found["d"] == [(0, 2, 1), (0, 3, 1)]

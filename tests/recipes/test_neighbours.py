@@ -235,8 +235,10 @@ def test_jigsaw_gains_where_salus_only_takes_turns() -> None:
     )
     both = [job("a", 0, 90, size=2, model="m"), job("b", 0, 90, size=2, model="m")]
     two = cluster(1, 2)
-    ends = {name: max(play(name, both, two, profiles=known).jct())
-            for name in ("jigsaw", "salus(iterations=round_robin)", "muri-l", "fifo")}  # fmt: skip
+    ends = {
+        name: max(play(name, both, two, profiles=known).jct())
+        for name in ("jigsaw", "salus(iterations=round_robin)", "muri-l", "fifo")
+    }
     assert ends["jigsaw"] == pytest.approx(150)
     assert ends["salus(iterations=round_robin)"] == ends["fifo"] == 180
     assert ends["muri-l"] >= 180

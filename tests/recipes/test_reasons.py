@@ -223,8 +223,10 @@ def test_an_allocator_says_how_many_it_chose_and_on_what() -> None:
     works = [job(f"j{at}", size=2) for at in range(3)]
     day = Day(cluster(1, 5), works, Setup(until=100 * SECOND))
     assert witness("afs", day).every[0].evidence == {
-        "competing_jobs": 3.0, "chosen_jobs": 2.0, "wanted_gpus": 4.0,
-    }  # fmt: skip
+        "competing_jobs": 3.0,
+        "chosen_jobs": 2.0,
+        "wanted_gpus": 4.0,
+    }
 
 
 def test_turns_say_how_long_they_are() -> None:

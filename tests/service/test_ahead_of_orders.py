@@ -30,10 +30,11 @@ def starts(made: Desk, verb: str, *jobs: int, value: float = 0.0) -> dict[int, t
     assert found.until is None
     now = made.daemon.now() / SECOND
     return {
-        one.job: tuple(-1.0 if at is None else round((at - now) / 3600, 1)
-                       for at in (one.before, one.after))
+        one.job: tuple(
+            -1.0 if at is None else round((at - now) / 3600, 1) for at in (one.before, one.after)
+        )
         for one in found.moved
-    }  # fmt: skip
+    }
 
 
 def test_cancelling_the_head_lets_those_behind_it_start_earlier(tmp_path: Path) -> None:
@@ -104,8 +105,11 @@ def test_what_a_job_held_is_priced_by_type(tmp_path: Path) -> None:
 
     begin = header("fifo", box(4))
     cluster = msgspec.structs.replace(begin.cluster, gpu_types=(GpuType("V100", price=3.0),))
-    made = Desk(tmp_path, msgspec.structs.replace(begin, cluster=cluster),
-                lambda job, attempt: Script(runs=2 * HOUR))  # fmt: skip
+    made = Desk(
+        tmp_path,
+        msgspec.structs.replace(begin, cluster=cluster),
+        lambda job, attempt: Script(runs=2 * HOUR),
+    )
     row = made.submit(gpus=2)[0]
     while rows.job_answer(made.daemon, row).state != "COMPLETED":
         made.daemon.once()

@@ -161,15 +161,25 @@ OTHERS = [one for one in ENDPOINTS if one.path not in SLOW and one.path != "/v1/
 plain_jobs = st.fixed_dictionaries(
     {"command": st.just(["true"])},
     optional={
-        "gpus": st.integers(0, 4), "hold": st.booleans(), "array": st.sampled_from(["0-2", "1%1"]),
-        "after": st.just([1]), "after_any": st.just(["1"]), "singleton": st.booleans(),
-        "name": st.sampled_from(["a", "b"]), "begin": st.just("+3s"), "tenant": st.just("t"),
+        "gpus": st.integers(0, 4),
+        "hold": st.booleans(),
+        "array": st.sampled_from(["0-2", "1%1"]),
+        "after": st.just([1]),
+        "after_any": st.just(["1"]),
+        "singleton": st.booleans(),
+        "name": st.sampled_from(["a", "b"]),
+        "begin": st.just("+3s"),
+        "tenant": st.just("t"),
         "time_limit": st.sampled_from(["99999999999", 1e11, "1us"]),
-        "kind": st.sampled_from(["tune", "serve", "train"]), "parent": st.just(1),
-        "params": st.just({"lr": ["0.1", "0.2"]}), "metric": st.just("loss"),
-        "configurations": st.just([{"lr": "1"}]), "min_gpus": st.just(1), "max_gpus": st.just(4),
+        "kind": st.sampled_from(["tune", "serve", "train"]),
+        "parent": st.just(1),
+        "params": st.just({"lr": ["0.1", "0.2"]}),
+        "metric": st.just("loss"),
+        "configurations": st.just([{"lr": "1"}]),
+        "min_gpus": st.just(1),
+        "max_gpus": st.just(4),
     },
-)  # fmt: skip
+)
 
 
 class Driver:

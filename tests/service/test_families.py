@@ -63,9 +63,11 @@ def test_a_recipe_asks_for_trials_and_each_gets_the_next_configuration(tmp_path:
     assert phases(desk) == ["RUNNING", "RUNNING", "RUNNING", "PENDING", "PENDING"]
     facts = [desk.journal.facts(child) for child in range(1, 5)]
     assert [one.params for one in facts] == [
-        {"lr": "0.1", "wd": "1"}, {"lr": "0.1", "wd": "2"},
-        {"lr": "0.2", "wd": "1"}, {"lr": "0.2", "wd": "2"},
-    ]  # fmt: skip
+        {"lr": "0.1", "wd": "1"},
+        {"lr": "0.1", "wd": "2"},
+        {"lr": "0.2", "wd": "1"},
+        {"lr": "0.2", "wd": "2"},
+    ]
     assert facts[3].name == "s lr=0.2 wd=2"
     launch = desk.daemon.launch(2)
     assert {name: value for name, value in launch.env.items() if name != "GANGER_HOME"} == {
@@ -419,8 +421,11 @@ def test_people_see_families(tmp_path: Path) -> None:
     assert detail.family is not None
     assert (detail.family.best, detail.family.metric) == (3, "loss")
     assert [(one.step, one.value) for one in detail.family.children] == [
-        (1.0, 0.5), (1.0, 0.25), (None, None), (None, None)
-    ]  # fmt: skip
+        (1.0, 0.5),
+        (1.0, 0.25),
+        (None, None),
+        (None, None),
+    ]
     assert job_detail(desk.daemon, 4).params == {"lr": "0.2", "wd": "2"}
     (share,) = shares(desk.daemon)
     assert share.gpus == 2, "what its trials hold is not counted again"
@@ -450,8 +455,9 @@ def test_a_limit_that_ends_a_search_is_told_and_what_became_of_its_trials(tmp_pa
 
 
 def test_more_trials_than_configurations_are_told() -> None:
-    asked = JobRequest(command=["true"], kind="tune", recipe="tune.sha(trials=27)",
-                       configurations=[{"a": "1"}])  # fmt: skip
+    asked = JobRequest(
+        command=["true"], kind="tune", recipe="tune.sha(trials=27)", configurations=[{"a": "1"}]
+    )
     assert tried_again(asked) == (
         "the only configuration is tried again and again: the recipe starts 27 trials"
     )

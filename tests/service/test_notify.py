@@ -194,8 +194,11 @@ tenants = ["lab"]
     bad = run(client, "sh", "-c", "exit 3", tenant="lab", name="bad one")
     until(lambda: ("failed", bad) in hook.events())
     assert hook.events() == [
-        ("started", good), ("finished", good), ("started", bad), ("failed", bad)
-    ]  # fmt: skip
+        ("started", good),
+        ("finished", good),
+        ("started", bad),
+        ("failed", bad),
+    ]
     headers, body = hook.got[-1]
     told = dict(part.split("=", 1) for part in headers["ganger-signature"].split(","))
     signed = hmac.digest(SECRET.encode(), f"{told['t']}.".encode() + body, "sha256").hex()

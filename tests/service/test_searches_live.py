@@ -51,9 +51,14 @@ def begun(tmp_path: Path) -> Iterator[Callable[..., LiveDesk]]:
 def search(desk: LiveDesk, recipe: str, metric: str = "loss", **fields: Any) -> int:
     """A search over nine configurations, the third of which is the best."""
     (row,) = desk.submit(
-        command=COMMAND, kind="tune", metric=metric, printed=True, recipe=recipe,
-        configurations=FLOORS, **fields,
-    )  # fmt: skip
+        command=COMMAND,
+        kind="tune",
+        metric=metric,
+        printed=True,
+        recipe=recipe,
+        configurations=FLOORS,
+        **fields,
+    )
     return row
 
 
@@ -97,8 +102,11 @@ def test_a_search_ends_at_its_limit_and_survives_another_daemon(
     assert answer is not None
     assert answer.ended_by == "the budget of epochs"
     trials = again.rows(row, *Phase)
-    trained = sum(again.daemon.kernel.facts.trials[one].last for one in trials
-                  if one in again.daemon.kernel.facts.trials)  # fmt: skip
+    trained = sum(
+        again.daemon.kernel.facts.trials[one].last
+        for one in trials
+        if one in again.daemon.kernel.facts.trials
+    )
     assert len(trials) < 9
     assert trained <= 20 + 9, "no more than the trials that ran had trained meanwhile"
     replayed(again)
@@ -171,11 +179,17 @@ def test_copies_of_the_best_take_the_places_of_the_worst(
     desk = begun("fifo", "fifo")
     rates = [{"rate": rate} for rate in ("0.9", "0.8", "0.7", "0.001")]
     (row,) = desk.submit(
-        command=[sys.executable, "-S", "-c", GROWS, "{rate}"], kind="tune", metric="score",
-        printed=True, recipe="tune.pbt(trials=4,every=2,part=0.25,epochs=12,mode=max)", gpus=4,
-        configurations=rates, searcher="random", space={"rate": Parameter(low=0.0, high=1.0)},
+        command=[sys.executable, "-S", "-c", GROWS, "{rate}"],
+        kind="tune",
+        metric="score",
+        printed=True,
+        recipe="tune.pbt(trials=4,every=2,part=0.25,epochs=12,mode=max)",
+        gpus=4,
+        configurations=rates,
+        searcher="random",
+        space={"rate": Parameter(low=0.0, high=1.0)},
         checkpoint_dir=str(tmp_path / "kept") if folder else "",
-    )  # fmt: skip
+    )
     over(desk, row)
     trials = desk.rows(row, *Phase)
     reports = {one: list(reports_between(desk.journal, [one])) for one in trials}

@@ -176,7 +176,11 @@ def test_two_stages_follow_each_other() -> None:
     models = [model("find", table(10)), model("name", table(5))]
     seen = play(Pipeline(), models, lanes(1), [Asked(0), Asked(1)])
     assert [(each.model, each.began) for each in seen.batches] == [
-        (0, 0), (0, 10), (1, 20), (1, 25)]  # fmt: skip
+        (0, 0),
+        (0, 10),
+        (1, 20),
+        (1, 25),
+    ]
     assert seen.ended == [25, 30]
 
 

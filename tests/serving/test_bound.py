@@ -404,8 +404,9 @@ def test_it_is_near_the_optimum_of_two_types_of_device_where_batches_fill(
     """So many of each arrive together every 8 ms: more than a lane of each type can do in 16."""
     models, types, variants, _ = KINDS[kind]
     codes = [code for code, those in enumerate(variants) if those]
-    asked = [Asked(8 * wave, code, 16) for wave in range(waves) for _ in range(each)
-             for code in codes]  # fmt: skip
+    asked = [
+        Asked(8 * wave, code, 16) for wave in range(waves) for _ in range(each) for code in codes
+    ]
     rates = Rates(models, [(type_, 1) for type_ in types], variants)
     found = bounded(iter([columns(asked)]), rates).in_time
     best = best_in_order(models, types, variants, asked)

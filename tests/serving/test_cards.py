@@ -256,7 +256,11 @@ def test_no_more_run_on_a_device_than_fill_it() -> None:
     models = [model("m", affine(9, 1), beside=[1.0])]
     seen = play(make_router("ebird(most=10)"), models, workers(), [Asked(0)] * 13)
     assert [(len(batch.tasks), batch.began) for batch in seen.batches] == [
-        (8, 0), (2, 0), (2, 11), (1, 17)]  # fmt: skip
+        (8, 0),
+        (2, 0),
+        (2, 11),
+        (1, 17),
+    ]
     two = play(make_router("ebird(most=10)"), models, workers(2), [Asked(0)] * 13)
     assert [(batch.lane, len(batch.tasks)) for batch in two.batches] == [(0, 8), (3, 1), (5, 4)]
 

@@ -103,10 +103,12 @@ def test_of_token_models_it_gives_up_what_can_never_be_in_time() -> None:
     seen = spoken("serve.clairvoyant", asked)
     assert "it could not be answered in time" in seen.outcomes
     good = [
-        sum(ended <= one.at + one.within and outcome == "answered"
-            for ended, one, outcome in zip(each.ended, asked, each.outcomes, strict=True))
+        sum(
+            ended <= one.at + one.within and outcome == "answered"
+            for ended, one, outcome in zip(each.ended, asked, each.outcomes, strict=True)
+        )
         for each in (seen, spoken("serve.continuous-batching", asked))
-    ]  # fmt: skip
+    ]
     assert good[0] > good[1]
     assert spoken("serve.clairvoyant", TALKS[:3]).outcomes == ["answered"] * 3
 
@@ -147,8 +149,9 @@ def test_a_lane_with_nothing_to_do_keeps_no_other_one_idle() -> None:
     asked = [Asked(0, 0, 30), Asked(0, 1, 10.5), Asked(1, 0, 30), Asked(2, 0, 30)]
     seen = play(make_router("serve.clairvoyant(full=0.1)"), TWO_TYPES, typed(), asked)
     assert [(each.lane, each.began, len(each.tasks)) for each in seen.batches] == [
-        (1, 0, 1), (0, 2, 3)
-    ]  # fmt: skip
+        (1, 0, 1),
+        (0, 2, 3),
+    ]
 
 
 def test_the_load_of_a_lane_counts_models_that_come_after_one_that_it_cannot_run() -> None:
@@ -286,9 +289,13 @@ def test_beside_token_models_it_never_exceeds_the_bound(drawn: list[Asked], coun
     two = pipeline("two", [1, 2], (0, 1, 1.5))
     asked = [one if one.model else one._replace(items=1) for one in drawn]
     seen = play(
-        make_router("serve.clairvoyant"), MIXED, lanes(count, cache=60), asked,
-        families=[("ab", (1, 2))], pipelines=[two],
-    )  # fmt: skip
+        make_router("serve.clairvoyant"),
+        MIXED,
+        lanes(count, cache=60),
+        asked,
+        families=[("ab", (1, 2))],
+        pipelines=[two],
+    )
     rows = sorted(asked, key=lambda one: one.at)
     in_time = sum(
         outcome == "answered" and ended <= one.at + one.within
@@ -304,9 +311,13 @@ def test_where_not_all_fit_it_cuts_requests_and_takes_what_is_there_of_a_family(
     known = [model(name, table(4, 5, 6), bytes_=60, load=5) for name in "ab"]
     asked = [Asked(0, 1, 500, items=9), Asked(1, 2, 500), Asked(40, 0, 500), Asked(60, 2, 500)]
     seen = play(
-        make_router("serve.clairvoyant"), known, placed(1), asked, stores=[Store(0, 100)],
+        make_router("serve.clairvoyant"),
+        known,
+        placed(1),
+        asked,
+        stores=[Store(0, 100)],
         families=[("either", (0, 1))],
-    )  # fmt: skip
+    )
     assert seen.outcomes == ["answered"] * 4
     assert seen.by == [1, 1, 0, 0]
     assert [len(each.tasks) for each in seen.batches] == [3, 3, 3, 1, 1, 1]

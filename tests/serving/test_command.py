@@ -152,7 +152,11 @@ def test_recipes_fleets_loads_and_seeds_are_compared_in_eighty_columns(tmp_path:
         rows="arrival,model\n0,small\n50,large\n",
     )
     assert [(run["fleet"], run["faster"]) for run in runs] == [
-        ("T4:1", 1), ("T4:2", 1), ("T4:1", 100), ("T4:2", 100)]  # fmt: skip
+        ("T4:1", 1),
+        ("T4:2", 1),
+        ("T4:1", 100),
+        ("T4:2", 100),
+    ]
     assert 50 < runs[0]["metrics"]["span_seconds"] < 51
     assert 0.5 < runs[2]["metrics"]["span_seconds"] < 0.6
 
@@ -201,11 +205,21 @@ def test_beside_the_recipes_stands_one_that_knows_the_future(tmp_path: Path) -> 
 def test_every_figure_has_its_name(tmp_path: Path) -> None:
     (run,) = good(tmp_path, "--fleet", "T4:1", "-r", "clockwork")
     assert set(run["metrics"]) >= {
-        "requests", "answered", "late", "dropped", "attainment", "goodput_per_second",
-        "latency_mean_seconds", "latency_p50_seconds", "latency_p95_seconds",
-        "latency_p99_seconds", "latency_p999_seconds", "batch_mean", "utilisation",
+        "requests",
+        "answered",
+        "late",
+        "dropped",
+        "attainment",
+        "goodput_per_second",
+        "latency_mean_seconds",
+        "latency_p50_seconds",
+        "latency_p95_seconds",
+        "latency_p99_seconds",
+        "latency_p999_seconds",
+        "batch_mean",
+        "utilisation",
         "effective_accuracy",
-    }  # fmt: skip
+    }
     assert set(run["simulation"]) == {"cpu_seconds", "requests_per_cpu_second"}
     assert run["simulation"]["cpu_seconds"] > 0
 

@@ -89,7 +89,11 @@ def test_lanes_and_models_have_queues_and_lines_of_their_own() -> None:
     asked = [Asked(0.0, at % 2) for at in range(8)]
     seen = play(make_router("serve.bentoml(size=2)"), models, lanes(2), asked)
     assert sorted((each.lane, each.model, each.tasks) for each in seen.batches) == [
-        (0, 0, (0, 4)), (0, 1, (1, 5)), (1, 0, (2, 6)), (1, 1, (3, 7))]  # fmt: skip
+        (0, 0, (0, 4)),
+        (0, 1, (1, 5)),
+        (1, 0, (2, 6)),
+        (1, 1, (3, 7)),
+    ]
 
 
 def test_batches_of_the_training_count_as_if_they_had_not_waited() -> None:

@@ -122,9 +122,14 @@ def decided(recipe: str, day: Day) -> str:
     """What a router did on a day."""
     router = Noted(make_router(recipe))
     world = World(
-        day.models, day.lanes(router.can.streams), day.stores, families=day.families,
-        pipelines=day.pipelines, seed=3, tenants=("", *"abc"),
-    )  # fmt: skip
+        day.models,
+        day.lanes(router.can.streams),
+        day.stores,
+        families=day.families,
+        pipelines=day.pipelines,
+        seed=3,
+        tenants=("", *"abc"),
+    )
     rows = columns(day.asked)
     if router.can.foresees:
         world.future = Future.of(iter([rows]))
@@ -132,9 +137,14 @@ def decided(recipe: str, day: Day) -> str:
     chunks = (columns(asked[at : at + CHUNK]) for at in range(0, len(asked), CHUNK))
     try:
         plane = Plane(
-            world, router, Physics(day.models, noise=1.0, seed=3), chunks, [seen], keep=CHUNK,
+            world,
+            router,
+            Physics(day.models, noise=1.0, seed=3),
+            chunks,
+            [seen],
+            keep=CHUNK,
             outputs=Outputs(day.says) if day.says else None,
-        )  # fmt: skip
+        )
         drive(plane, day.changes)
         plane.finish()
     except BadInput as refused:

@@ -57,9 +57,13 @@ class Desk:
     """A host with one service, 100 ms a request, 2 s to load; requests at these seconds."""
 
     def __init__(
-        self, *at: float, latencies: Latencies | None = None, router: Router | None = None,
-        validate: bool = False, remembers: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        *at: float,
+        latencies: Latencies | None = None,
+        router: Router | None = None,
+        validate: bool = False,
+        remembers: bool = False,
+    ) -> None:
         models = [Known("m", {("gpu", 1.0): latencies or table(100)})]
         self.world = World(models, [Lane(n, "gpu", device=n, down=True) for n in range(3)])
         self.seen = Seen(self.world)
@@ -154,8 +158,12 @@ def test_the_time_in_which_replicas_were_up_is_added_up() -> None:
 def test_a_window_says_why_requests_were_dropped_and_how_many_came_at_once() -> None:
     """Eight in a tenth of a second, of which two fit into the queue beside the one that runs; one
     as the window ends."""
-    desk = Desk(*[5 + each / 80 for each in range(8)], 9, 10,
-                router=make_router("serve.triton(size=1,longest=2)"))  # fmt: skip
+    desk = Desk(
+        *[5 + each / 80 for each in range(8)],
+        9,
+        10,
+        router=make_router("serve.triton(size=1,longest=2)"),
+    )
     desk.starts(1, 1)
     (window, *_) = desk.until(10)
     assert (window["dropped"], window["dropped:the queue was full"]) == (5, 5)
@@ -344,10 +352,18 @@ def test_a_router_goes_on_from_what_it_remembers_after_each_window(router: str) 
     trace, cluster = load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4")
     few = generated(constant(60), seed=1, duration=90.0, mix=Mix(names=("bert",), slo=SECOND // 10))
     once, again = (
-        run_one(trace, cluster, "fifo", Setup(traffic=Traffic(few, traffic(0).models, router),
-                                              serving="scale.reactive", validate=validate))
+        run_one(
+            trace,
+            cluster,
+            "fifo",
+            Setup(
+                traffic=Traffic(few, traffic(0).models, router),
+                serving="scale.reactive",
+                validate=validate,
+            ),
+        )
         for validate in (False, True)
-    )  # fmt: skip
+    )
     assert once.services == again.services
 
 
@@ -517,10 +533,14 @@ def test_beside_a_service_stand_its_bound_and_what_the_future_would_be_worth() -
     """The same replicas at the same times under a router that knows what comes."""
     few = replace(traffic(4), yardsticks=True)
     plain, both = (
-        run_one(load_trace(EXAMPLES / "trace.csv"), load_cluster("2x4xT4"), "fifo",
-                Setup(traffic=replace(few, yardsticks=given)))
+        run_one(
+            load_trace(EXAMPLES / "trace.csv"),
+            load_cluster("2x4xT4"),
+            "fifo",
+            Setup(traffic=replace(few, yardsticks=given)),
+        )
         for given in (False, True)
-    )  # fmt: skip
+    )
     assert "clairvoyant" not in plain.services["web"]
     for name, figures in both.services.items():
         for metric, value in plain.services[name].items():

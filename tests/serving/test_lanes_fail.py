@@ -67,7 +67,11 @@ def test_every_request_ends_though_lanes_come_and_go(
 def test_what_a_lane_lost_is_done_by_another() -> None:
     seen = played("serve.round-robin", [(3, 0, False)], [Asked(0), Asked(1), Asked(2)], 2)
     assert [(each.lane, each.tasks, each.outcome) for each in seen.batches] == [
-        (0, (0,), "failed"), (1, (1,), "ok"), (1, (0,), "ok"), (1, (2,), "ok")]  # fmt: skip
+        (0, (0,), "failed"),
+        (1, (1,), "ok"),
+        (1, (0,), "ok"),
+        (1, (2,), "ok"),
+    ]
 
 
 def test_requests_wait_for_a_lane_while_all_are_down() -> None:

@@ -79,8 +79,10 @@ def test_every_router_goes_on_from_its_stored_memory_to_what_is_on_record(
     """`make soak` has those with other parameters than the defaults."""
     monkeypatch.setattr(test_decided, "Noted", Restoring)
     differ = [
-        recipe for recipe, when in cases()
-        if when == day and (recipe in VARIANTS) == variants
+        recipe
+        for recipe, when in cases()
+        if when == day
+        and (recipe in VARIANTS) == variants
         and decided(recipe, DAYS[day][0]()) != record()[recipe, day]
-    ]  # fmt: skip
+    ]
     assert differ == []

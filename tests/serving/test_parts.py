@@ -217,7 +217,11 @@ def test_clockwork_counts_what_a_lane_has_been_given_ahead() -> None:
     asked = [Asked(0, 0, 100), Asked(1, 0, 100), Asked(2, 0, 16), Asked(7, 0, 20)]
     seen = play(make_router("clockwork(margin=0,largest=1)"), [model("m", table(5))], one, asked)
     assert [(batch.tasks, batch.began) for batch in seen.batches] == [
-        ((0,), 0), ((1,), 5), ((2,), 10), ((3,), 15)]  # fmt: skip
+        ((0,), 0),
+        ((1,), 5),
+        ((2,), 10),
+        ((3,), 15),
+    ]
     assert seen.outcomes == ["answered"] * 4
 
 

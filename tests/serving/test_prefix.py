@@ -135,7 +135,10 @@ def test_requests_for_both_are_one_batch_of_one_session() -> None:
     asked = [Asked(0, 0, 100), *(Asked(1, at % 2, 100) for at in range(4))]
     seen = play(make_router("nexus(profile=1)"), [CAR, FACE], lanes(1), asked)
     assert [(each.model, each.tasks, each.began, each.ended) for each in seen.batches[1:]] == [
-        (0, (1, 2, 3, 4), 11, 27.5), (0, (1, 3), 11, 27.5), (1, (2, 4), 11, 27.5)]  # fmt: skip
+        (0, (1, 2, 3, 4), 11, 27.5),
+        (0, (1, 3), 11, 27.5),
+        (1, (2, 4), 11, 27.5),
+    ]
     assert seen.ended == [11, *[27.5] * 4]
     assert seen.by == [0, 0, 1, 0, 1]
     apart = [replace(each, layers=()) for each in (CAR, FACE)]

@@ -47,8 +47,14 @@ def test_a_class_that_exactly_the_part_that_has_to_agree_is_for_wins() -> None:
     both = [model("a", table(4)), model("b", table(6))]
     for agree, said in ((0.5, -1), (0.51, 7)):  # -1: what `by` says
         router = Composed("vote", Single(), asking=Asking(Exp4(0.1, False, agree, 7)))
-        seen = play(router, both, lanes(2), [Asked(0, 2, 500, input=0)],
-                    families=[("two", (0, 1))], says=[[1], [2]])  # fmt: skip
+        seen = play(
+            router,
+            both,
+            lanes(2),
+            [Asked(0, 2, 500, input=0)],
+            families=[("two", (0, 1))],
+            says=[[1], [2]],
+        )
         assert seen.said == [said]
 
 
@@ -87,9 +93,22 @@ def test_of_two_models_clockwork_looks_at_what_all_inputs_take() -> None:
 def test_a_model_of_which_nothing_is_left_to_serve_is_loaded_nowhere_else() -> None:
     """One lane serves 100 ms of work in 100 ms: of the second model as much more waits."""
     waiting = [Waiting(rows=[0]), Waiting(rows=[1], demand=200_000.0)]
-    memory = Memory(waiting, pool_of=[0], spans=[{}], lanes_of=[[0]], pools_of=[[0], [0]],
-                    holds=[0b11], free=[0], latest=0, places=[None, None], alike=[None, None],
-                    loads=True, mixed=False, unlike=False, some=0b11)  # fmt: skip
+    memory = Memory(
+        waiting,
+        pool_of=[0],
+        spans=[{}],
+        lanes_of=[[0]],
+        pools_of=[[0], [0]],
+        holds=[0b11],
+        free=[0],
+        latest=0,
+        places=[None, None],
+        alike=[None, None],
+        loads=True,
+        mixed=False,
+        unlike=False,
+        some=0b11,
+    )
     assert unserved(memory) == [1]
 
 

@@ -43,9 +43,13 @@ def known(name: str, times: dict[str, Times], each: int = 1) -> Known:
 
 
 def bound(
-    lanes: list[Times], asked: list[Talk], room: int = -1, ttft: int = NEVER, tpot: int = NEVER,
+    lanes: list[Times],
+    asked: list[Talk],
+    room: int = -1,
+    ttft: int = NEVER,
+    tpot: int = NEVER,
     chunk: int = 100,
-) -> Bound:  # fmt: skip
+) -> Bound:
     """With lanes of types of their own, but for those that are alike."""
     types = list(dict.fromkeys(lanes))
     names = {times: f"type{at}" for at, times in enumerate(types)}
@@ -96,9 +100,11 @@ def optimum(
 
     @cache
     def most(
-        now: int, idle_from: int, busy: tuple[tuple[int, tuple[tuple[int, int], ...]], ...],
+        now: int,
+        idle_from: int,
+        busy: tuple[tuple[int, tuple[tuple[int, int], ...]], ...],
         state: tuple[Row, ...],
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Lanes before `idle_from` have been asked what they do now."""
         running = {at for _, counts in busy for at, _ in counts}
         for lane in range(idle_from, len(lanes)):
@@ -166,8 +172,14 @@ lines = st.builds(
         (base, token, squared / 8),
         ((2, start, each, context / 4), (1e18, later, each, context / 4)),
     ),
-    small, small, small, small, small, small, small,
-)  # fmt: skip
+    small,
+    small,
+    small,
+    small,
+    small,
+    small,
+    small,
+)
 rising = st.lists(st.integers(1, 9), min_size=2, max_size=3).map(
     lambda steps: tuple(float(sum(steps[: at + 1])) for at in range(len(steps)))
 )
@@ -176,8 +188,9 @@ tables = st.builds(
         prefill_table=((1, 2, 4)[: len(reads)], reads),
         decode_table=((1, 2, 3)[: len(gives)], gives),
     ),
-    rising, rising,
-)  # fmt: skip
+    rising,
+    rising,
+)
 
 
 def talks(output: int) -> st.SearchStrategy[Talk]:

@@ -203,10 +203,14 @@ def test_files_of_outages_and_stragglers(tmp_path: Path) -> None:
     trouble = Trouble(str(tmp_path / "out.csv"), str(tmp_path / "slow.csv"))
     second = 1_000_000
     assert some(trouble, 99) == [
-        Change(1 * second, 1, None, 4.0), Change(2 * second, 1, None, 1.0),
-        Change(5 * second, 0, False), Change(10 * second, 2, False), Change(20 * second, 2, True),
-        Change(20 * second, 2, False), Change(21 * second, 2, True),
-    ]  # fmt: skip
+        Change(1 * second, 1, None, 4.0),
+        Change(2 * second, 1, None, 1.0),
+        Change(5 * second, 0, False),
+        Change(10 * second, 2, False),
+        Change(20 * second, 2, True),
+        Change(20 * second, 2, False),
+        Change(21 * second, 2, True),
+    ]
 
 
 def test_drawn_ones_have_the_means_that_were_stated() -> None:

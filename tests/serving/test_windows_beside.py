@@ -215,8 +215,9 @@ def test_what_is_left_of_a_last_window_is_of_no_entry() -> None:
     """A replica may have gone when its service ends."""
     models = [Known("resnet50", {("T4", 1.0): table(4)})]
     lanes = [Lane(number, "T4", device=number) for number in range(2)]
-    back = HeldBack(asked().requests, 10 * SECOND, lambda: Tally(World(models, lanes), [None]),
-                    lambda plan: 1.0)  # fmt: skip
+    back = HeldBack(
+        asked().requests, 10 * SECOND, lambda: Tally(World(models, lanes), [None]), lambda plan: 1.0
+    )
     for number in range(1, 7):
         assert back.known(number * 10 * SECOND, lanes) is None
         back.served(Fared({"arrivals": 7000.0}, [0.5, 0.25]))

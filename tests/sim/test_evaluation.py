@@ -114,9 +114,7 @@ def test_what_a_failure_lost_is_evaluated_again() -> None:
         outages=(Outage(0, 60 * SECOND, 70 * SECOND),),
         costs=Costs(checkpoint_every=40 * SECOND),
     )
-    assert heard.told == [
-        (25, 0, 1, 4.0), (50, 0, 2, 2.0), (80, 0, 2, 2.0), (105, 0, 3, 1.5)
-    ]  # fmt: skip
+    assert heard.told == [(25, 0, 1, 4.0), (50, 0, 2, 2.0), (80, 0, 2, 2.0), (105, 0, 3, 1.5)]
 
 
 def test_neighbours_that_slow_a_job_delay_its_evaluations() -> None:

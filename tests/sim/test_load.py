@@ -252,9 +252,14 @@ def test_jobs_hosts_and_wakes_come_in_the_order_of_time() -> None:
         assert batch is not None
         seen.append((batch.at // SECOND, [type(event).__name__ for event in batch.events]))
     assert seen == [
-        (2, ["Served"]), (3, ["Woke"]), (4, ["Served", "Served", "Submitted"]),
-        (6, ["Served", "Woke"]), (8, ["Woke"]), (9, ["Served"]), (20, ["Woke"]),
-    ]  # fmt: skip
+        (2, ["Served"]),
+        (3, ["Woke"]),
+        (4, ["Served", "Served", "Submitted"]),
+        (6, ["Served", "Woke"]),
+        (8, ["Woke"]),
+        (9, ["Served"]),
+        (20, ["Woke"]),
+    ]
     assert (4, Submitted(0)) in first.heard
     assert [at for at, event in second.heard if event == Woke()] == [3, 6, 8, 20]
     assert engine.poll(NEVER) is None

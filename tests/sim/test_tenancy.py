@@ -83,8 +83,10 @@ def test_the_jobs_of_a_lane_compute_one_after_the_other() -> None:
     waits."""
     found = parts([guest(1, 0.6, TURN), guest(2, 0.2, TURN), guest(3, 0.9, IDLE)])
     assert [found[each] for each in (1, 2, 3)] == [
-        pytest.approx((0.3, 0.0, 0.3)), pytest.approx((0.1, 0.0, 0.1)), (0.0, 0.0, 0.0),
-    ]  # fmt: skip
+        pytest.approx((0.3, 0.0, 0.3)),
+        pytest.approx((0.1, 0.0, 0.1)),
+        (0.0, 0.0, 0.0),
+    ]
     waiting = parts([guest(1, 0.6, IDLE), guest(2, 0.5, FIRM)])
     assert [waiting[each].then for each in (1, 2)] == [0.0, 0.5], "nobody has the lane's turn"
 

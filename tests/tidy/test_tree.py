@@ -71,6 +71,30 @@ def test_everything_public_says_what_it_is() -> None:
     ] == []
 
 
+def skips(source: str) -> list[int]:
+    """The lines of a file that the formatter leaves alone though they end no table: neither a
+    literal that gets a name or is returned, nor a decorator."""
+    tables = (ast.Dict, ast.List, ast.Set, ast.Tuple, ast.DictComp)
+    ends = {
+        node.end_lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.Return)
+        and isinstance(node.value, tables)
+    } | {
+        each.end_lineno
+        for node in ast.walk(ast.parse(source))
+        for each in getattr(node, "decorator_list", ())
+    }
+    lines = enumerate(source.splitlines(), 1)
+    return [at for at, line in lines if "# fmt: skip" in line and at not in ends]
+
+
+def test_only_tables_are_laid_out_by_hand() -> None:
+    texts = {ids(path): path.read_text() for path in FILES if "# fmt: skip" in path.read_text()}
+    assert {path: wrong for path, text in texts.items() if (wrong := skips(text))} == {}
+    assert skips("A = {\n    1: 2, 3: 4,\n}  # fmt: skip\nb(1,\n  2)  # fmt: skip\n") == [5]
+
+
 def test_nothing_is_left_to_do_and_nobodys_home_is_named() -> None:
     texts = {ids(path): path.read_text() for path in FILES}
     assert [

@@ -34,7 +34,7 @@ window.crawl = (() => {
     return plain(url.pathname.replace(/\/recipes\/[^/]+/, "/recipes/X")) + names;
   };
   const noise = ".live, #log, #cards, #result"; // what changes by itself
-  let quiet = performance.now(), moved = false, own = null;
+  let quiet = performance.now(), moved = false, own = null, stored = '';
   new MutationObserver(all => {
     for (const { target } of all) {
       const one = target.nodeType === 1 ? target : target.parentElement;
@@ -72,8 +72,10 @@ window.crawl = (() => {
     links: () => seen().filter(one => one.localName === "a" && !one.hasAttribute("download"))
       .map(one => new URL(one.getAttribute("href"), location.href))
       .map(url => [path(url), url.pathname + url.search]),
-    begin: one => { moved = false; own = one.closest(noise); },
-    moved: () => moved,
+    begin: one => {
+      moved = false; own = one.closest(noise); stored = JSON.stringify(localStorage);
+    },
+    moved: () => moved || stored !== JSON.stringify(localStorage),
     quiet: () => performance.now() - quiet,
   };
 })();
@@ -160,7 +162,7 @@ class Crawler:
 
     def _next(self, path: str, lost: set[str]) -> str | None:
         """What is to be used now: of what is there the newest, then what has gone."""
-        kind = f"{pattern(path)} "
+        kind = f"{kind_of(path)} "
         left = [
             name.removeprefix(kind)
             for name in self.seen
@@ -174,7 +176,7 @@ class Crawler:
 
     def _way(self, name: str) -> list[str]:
         """What was pressed on the page before `name` was there."""
-        steps, kind = list[str](), f"{pattern(self._path())} "
+        steps, kind = list[str](), f"{kind_of(self._path())} "
         while (before := self.after.get(kind + name, "")) and before not in steps:
             steps.insert(0, before)
             name = before
@@ -182,7 +184,7 @@ class Crawler:
 
     def _note(self, path: str, last: str) -> list[str]:
         """Keep what is on the page, `last` having been used; what links lead to."""
-        kind, found = f"{pattern(path)} ", list[str]()
+        kind, found = f"{kind_of(path)} ", list[str]()
         for where, link in self.page.evaluate("crawl.links()"):
             if where not in self.patterns and not link.endswith(".svg"):
                 self.patterns.add(where)
@@ -198,7 +200,7 @@ class Crawler:
 
     def _press(self, name: str, *, wanted: bool = False) -> None:
         """Click it or fill it in; of what is `wanted` something must come."""
-        key = f"{pattern(self._path())} {name}"
+        key = f"{kind_of(self._path())} {name}"
         self._prepare(name)
         one = self.page.evaluate_handle("name => crawl.find(name)", name).as_element()
         if wanted:
@@ -290,3 +292,8 @@ def pattern(path: str) -> str:
     names = sorted({part.partition("=")[0] for part in query.split("&") if part})
     place = re.sub(r"\d+", "N", re.sub(r"/recipes/[^/]+", "/recipes/X", place))
     return place + "".join(f"?{name}" for name in names)
+
+
+def kind_of(path: str) -> str:
+    """The same without the names in its query: what is on such pages is used once."""
+    return pattern(path).partition("?")[0]

@@ -30,11 +30,16 @@ def cluster(nodes: int, gpus: int) -> ClusterSpec:
     kinds = ("A100", "V100") if nodes > 1 else ("A100", "A100")
     return ClusterSpec(
         tuple(
-            NodeSpec(gpus=gpus, gpu_type=kinds[at * 2 // nodes], cpus=64000, memory=1 << 19,
-                     name=f"gpu-{at:03d}")
+            NodeSpec(
+                gpus=gpus,
+                gpu_type=kinds[at * 2 // nodes],
+                cpus=64000,
+                memory=1 << 19,
+                name=f"gpu-{at:03d}",
+            )
             for at in range(nodes)
         )
-    ).check()  # fmt: skip
+    ).check()
 
 
 class Now(Scripted):

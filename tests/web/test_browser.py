@@ -288,13 +288,16 @@ def test_a_page_of_another_site_leads_to_the_page_and_cannot_frame_it(
 ) -> None:
     with visiting(browser, pages) as visitor:
         page = visitor.tab()
-        page.route("http://evil.example/**", lambda route: route.fulfill(
-            content_type="text/html",
-            body=f'<a id="to" href="{pages.url}/queue">x</a>'
-            f'<iframe src="{pages.url}/queue"></iframe>'
-            f'<form id="post" method="post" action="{pages.url}/queue/orders">'
-            '<input name="verb" value="cancel"><input name="job" value="9"></form>',
-        ))  # fmt: skip
+        page.route(
+            "http://evil.example/**",
+            lambda route: route.fulfill(
+                content_type="text/html",
+                body=f'<a id="to" href="{pages.url}/queue">x</a>'
+                f'<iframe src="{pages.url}/queue"></iframe>'
+                f'<form id="post" method="post" action="{pages.url}/queue/orders">'
+                '<input name="verb" value="cancel"><input name="job" value="9"></form>',
+            ),
+        )
         page.goto("http://evil.example/")
         page.wait_for_timeout(300)
         framed = [frame for frame in page.frames if frame != page.main_frame]
@@ -313,8 +316,18 @@ def test_a_page_of_another_site_leads_to_the_page_and_cannot_frame_it(
 def test_a_phone_shows_pages_without_scrolling_sideways(browser: Browser, pages: Pages) -> None:
     size = {"width": 390, "height": 844}
     with visiting(browser, pages, viewport=size, color_scheme="dark") as visitor:
-        for path in ("/", "/queue", "/jobs/1", "/nodes", "/tenants", "/services", "/experiments",
-                     "/recipes", "/whatif", "/sessions"):  # fmt: skip
+        for path in (
+            "/",
+            "/queue",
+            "/jobs/1",
+            "/nodes",
+            "/tenants",
+            "/services",
+            "/experiments",
+            "/recipes",
+            "/whatif",
+            "/sessions",
+        ):
             page = visitor.go(path)
             page.wait_for_timeout(100)
             wide = page.evaluate("document.documentElement.scrollWidth")

@@ -18,7 +18,8 @@ __all__ = ["browser", "pytestmark"]
 
 PATHS = (
     "/", "/queue", "/jobs/1", "/jobs/2", "/jobs/4", "/jobs/6", "/jobs/12", "/jobs/13", "/jobs/14",
-    "/services", "/experiments", "/whatif", "/lab", "/nodes", "/tenants", "/sessions", "/recipes",
+    "/services", "/experiments", "/whatif", "/lab", "/lessons", "/lessons/gavel", "/nodes",
+    "/tenants", "/sessions", "/recipes",
 )  # fmt: skip
 """A job that runs, and one that is suspended, over, held, that wrote something; a service; a
 search."""

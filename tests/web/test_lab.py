@@ -1,19 +1,20 @@
-"""The lab: what is asked, what is replayed, what is drawn."""
+"""The lab: what is asked, what is replayed, what charts are drawn from, and why plans were made."""
 
 from __future__ import annotations
 
-import re
+import json
+import shlex
 from typing import Any
 
+import msgspec
 import pytest
+from click.testing import CliRunner
 
-import ganger
+from ganger.cli.lab.simulate import simulate
 from ganger.core.errors import BadInput
 from ganger.web.background import lab
 from ganger.web.background.playing import Asked, Played
-from ganger.web.pages.lab import asked_in, command
-from ganger.web.shown.gantt import blocks, gantt
-from ganger.workloads.synthetic import synthesize
+from ganger.web.pages.lab import asked_in, command, figures_as_csv
 
 FORM = {
     "kind": "poisson",
@@ -26,51 +27,73 @@ FORM = {
 
 @pytest.fixture(scope="module")
 def played() -> Played:
-    return lab.play(Asked(**asked_in(FORM)), lambda **said: None)
+    """As it comes out of the process that works: through JSON."""
+    made = lab.play(Asked(**asked_in(FORM)), lambda **said: None)
+    return msgspec.json.decode(msgspec.json.encode(made), type=Played)
 
 
-def test_figures_are_those_of_the_command_line(played: Played) -> None:
-    """`ganger simulate poisson:12:3 --cluster 2x2xV100 --recipe 'fifo,srtf'`, to the last digit."""
-    assert command(asked_in(FORM)) == (
-        "ganger simulate poisson:12:3 --cluster 2x2xV100 --recipe 'fifo,srtf'"
-    )
-    trace = synthesize("poisson", 12, 3, gpus=4)
-    for run in played.runs:
-        metrics = ganger.simulate(trace, "2x2xV100", run.recipe).metrics
-        assert run.figures == {name: metrics[name] for name in lab.FIGURES}
+def test_figures_are_those_of_the_command_line_to_the_last_digit(played: Played) -> None:
+    """Those that the page shows, and those of its CSV."""
+    line = command(asked_in(FORM))
+    assert line == "ganger simulate poisson:12:3:4 --cluster 2x2xV100 --recipe fifo,srtf"
+    words = shlex.split(line)[2:]
+    printed = CliRunner().invoke(simulate, [*words, "--json"], catch_exceptions=False).stdout
+    runs = json.loads(printed)["runs"]
+    head, *rows = [row.split(",") for row in figures_as_csv(played).splitlines()]
+    for run, row, ran in zip(runs, rows, played.runs, strict=True):
+        wanted = {name: run["metrics"][name] for name in lab.FIGURES}
+        assert ran.figures == wanted
+        assert dict(zip(head[1:], map(float, row[1:]), strict=True)) == wanted
 
 
 def test_charts_show_every_gpu_second_that_was_held(played: Played) -> None:
-    drawn = gantt(played)
-    assert [one.run.recipe for one in drawn] == ["fifo", "srtf"]
-    for one in drawn:
-        area = sum(
-            float(width) * (float(height) + 1)
-            for width, height in re.findall(
-                r'<rect class="c\d+" x="[0-9.]+" y="[0-9.]+" width="([0-9.]+)" height="([0-9.]+)"',
-                one.picture,
-            )
+    """The Gantt chart, the strip below it and the text have one truth."""
+    for run in played.runs:
+        assert run.drawn is not None
+        bars = sum((end - start) * rows for _, start, end, _, rows, *_ in run.drawn["bars"])
+        ends = [*run.moments[1:], played.end]
+        held = sum(
+            gpus * (end - start)
+            for gpus, start, end in zip(run.held, run.moments, ends, strict=True)
         )
-        held = sum((end - start) * mask.bit_count() for _, start, end, _, mask in one.run.segments)
-        scale = (600 - 30) / played.end * 14
-        assert area == pytest.approx(held * scale, rel=0.02)
-        assert one.picture.count("<svg") == one.picture.count("</svg>") == 1
+        strip = sum(value or 0.0 for value in run.slices["held"]) * played.end / 160
+        assert bars == pytest.approx(held, rel=1e-3)
+        assert strip == pytest.approx(held, rel=1e-3)
 
 
-def test_neighbouring_gpus_are_one_bar() -> None:
-    assert blocks(0b1) == [(0, 1)]
-    assert blocks(0b11011) == [(0, 2), (3, 2)]
-    assert blocks(0) == []
+def test_each_start_and_each_preemption_was_decided_on_some_news(played: Played) -> None:
+    fifo, srtf = played.runs
+    starts = [did for _, _, every, _ in fifo.decisions for did in every]
+    assert len(starts) == 12
+    assert all("starts on" in did for did in starts)
+    at, news, did, _ = fifo.decisions[0]
+    assert (at, news) == (0.0, "job 0 comes")
+    assert did[0].startswith("job 0 starts on")
+    stops = [did for _, _, every, _ in srtf.decisions for did in every if "is stopped" in did]
+    assert len(stops) == srtf.figures["preemptions"]
 
 
 @pytest.mark.parametrize("wrong", [
     {"kind": "/etc/passwd"}, {"jobs": "0"}, {"jobs": "1e3"}, {"jobs": "201"}, {"seed": "-1"},
-    {"cluster": "x.toml"}, {"cluster": "../x"}, {"cluster": "2x2"}, {"recipes": ""},
-    {"recipes": "a/b.py:C"}, {"recipes": "x.py:C"}, {"recipes": "a,b,c,d,e,f,g"},
+    {"cluster": "x.toml"}, {"cluster": "../x"}, {"cluster": "2x2"}, {"cluster": "2x2xV100+"},
+    {"cluster": "+".join(["1x1xT4"] * 9)}, {"recipes": ""}, {"recipes": "a/b.py:C"},
+    {"recipes": "x.py:C"}, {"recipes": "a,b,c,d,e,f,g"},
 ])  # fmt: skip
 def test_a_set_up_has_names_and_numbers_and_no_file(wrong: dict[str, str]) -> None:
     with pytest.raises(BadInput):
         asked_in({**FORM, **wrong})
+
+
+def test_a_command_line_that_is_copied_is_one_command() -> None:
+    """Also of recipes that somebody else put into an address."""
+    form = {**FORM, "recipes": "las(x='; reboot; ')"}
+    words = shlex.split(command(asked_in(form)))
+    assert words[-2:] == ["--recipe", "las(x='; reboot; ')"]
+
+
+def test_nodes_of_several_kinds_are_a_cluster() -> None:
+    form = asked_in({**FORM, "cluster": "1x2xV100+2x4xK80", "jobs": "3", "recipes": "fifo"})
+    assert lab.play(Asked(**form), lambda **said: None).nodes == [2, 4, 4]
 
 
 def test_what_is_too_large_or_unknown_is_refused() -> None:

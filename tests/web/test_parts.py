@@ -39,10 +39,17 @@ def cluster(*nodes: NodeMap, tenants: int = 2) -> MapAnswer:
         for hold in node.held:
             jobs[hold.job] = jobs.get(hold.job, 0) + len(hold.gpus)
     holders = [
-        HolderAnswer(job=job, label=str(job), name="n", user="u", tenant=f"t{job % tenants}",
-                     state="RUNNING", gpus=gpus)
+        HolderAnswer(
+            job=job,
+            label=str(job),
+            name="n",
+            user="u",
+            tenant=f"t{job % tenants}",
+            state="RUNNING",
+            gpus=gpus,
+        )
         for job, gpus in jobs.items()
-    ]  # fmt: skip
+    ]
     return MapAnswer(revision=1, nodes=list(nodes), jobs=holders)
 
 
@@ -51,8 +58,14 @@ def held(job: int, gpus: list[int], share: float = 1.0) -> HeldAnswer:
 
 
 def node(name: str, gpus: int, *holds: HeldAnswer, state: str = "up", **more: Any) -> NodeMap:
-    return NodeMap(name=name, state=state, gpu_type="V100", gpus=gpus, held=list(holds),
-                   withheld=more.get("withheld", []))  # fmt: skip
+    return NodeMap(
+        name=name,
+        state=state,
+        gpu_type="V100",
+        gpus=gpus,
+        held=list(holds),
+        withheld=more.get("withheld", []),
+    )
 
 
 def test_a_gpu_that_is_shared_is_drawn_in_parts() -> None:
@@ -60,15 +73,19 @@ def test_a_gpu_that_is_shared_is_drawn_in_parts() -> None:
     ((_, gpus, svg),) = draw(cluster(node("a", 2, *shared)), "job", (), "").groups
     assert gpus == 2
     assert re.findall(r'class="(\S+)" x="(\d+)" y="(\S+)" width="10" height="(\S+)"', svg) == [
-        ("c1", "0", "0", "5"), ("c2", "0", "5", "2.5"), ("free", "12", "0", "10"),
-    ]  # fmt: skip
+        ("c1", "0", "0", "5"),
+        ("c2", "0", "5", "2.5"),
+        ("free", "12", "0", "10"),
+    ]
 
 
 def test_what_nobody_can_use_is_not_drawn_as_free() -> None:
     drawn = draw(
         cluster(node("a", 2, state="down"), node("b", 9, held(7, [8]), withheld=[0])),
-        "use", {7}, "/p",
-    )  # fmt: skip
+        "use",
+        {7},
+        "/p",
+    )
     ((_, _, svg),) = drawn.groups
     assert svg.count('class="out"') == 2
     assert svg.count('class="withheld"') == 1
@@ -107,9 +124,11 @@ def test_the_life_of_a_job_is_waits_and_attempts() -> None:
         msgspec.convert({**JOB, "attempts": attempts}, JobDetail, from_attributes=True), 200.0
     )
     assert [(part.kind, part.x, part.width) for part in parts] == [
-        ("waits", 0.0, 100.0), ("preempted", 100.0, 400.0), ("waits", 500.0, 100.0),
+        ("waits", 0.0, 100.0),
+        ("preempted", 100.0, 400.0),
+        ("waits", 500.0, 100.0),
         ("runs", 600.0, 400.0),
-    ]  # fmt: skip
+    ]
     never = spans(msgspec.convert(JOB, JobDetail), 100.0)
     assert never == []
     waits = spans(msgspec.convert(JOB, JobDetail), 130.0)
@@ -311,8 +330,17 @@ def test_a_service_shows_its_last_window() -> None:
         return WindowAnswer(since=begin, until=begin + 10.0, figures=figures)
 
     windows = [window(0, arrivals=10.0), window(10, arrivals=50.0, late=4.0, dropped=1.0, p99=0.3)]
-    chat = ServiceAnswer(job=1, label="1", name="chat", user="u", tenant="u", state="RUNNING",
-                         gpus=1, replicas={}, windows=windows)  # fmt: skip
+    chat = ServiceAnswer(
+        job=1,
+        label="1",
+        name="chat",
+        user="u",
+        tenant="u",
+        state="RUNNING",
+        gpus=1,
+        replicas={},
+        windows=windows,
+    )
     assert latest(chat) == {"p99": 0.3, "rate": 5.0, "missed": 0.1}
     assert 'points="58.0,163.3 546.0,40.7"' in load(chat)  # 1 and 5 a second, from 0 to 6
     assert latest(msgspec.structs.replace(chat, windows=[])) == {}
@@ -328,8 +356,23 @@ def test_a_chart_has_round_ticks_and_leaves_out_what_is_not_finite() -> None:
     assert re.findall(r'width="([0-9.]+)" height="18"', charts.bars(wide, "t")) == ["71.2", "284.8"]
 
 
-CARD = Card("fifo", "jobs", "First come.", "", "The lecture", 0, ["jct"], [], "", [], False, False,
-            ["ordering/queue (QueuePolicy)"], {}, "")  # fmt: skip
+CARD = Card(
+    "fifo",
+    "jobs",
+    "First come.",
+    "",
+    "The lecture",
+    0,
+    ["jct"],
+    [],
+    "",
+    [],
+    False,
+    False,
+    ["ordering/queue (QueuePolicy)"],
+    {},
+    "",
+)
 
 
 @pytest.mark.parametrize(("asked", "meant"), [

@@ -68,8 +68,10 @@ def test_a_node_less_and_the_shortest_first() -> None:
     """On one GPU fifo makes 120, 150 and 180 minutes of a burst, and sjf 30, 60 and 180."""
     found = compared(["sjf"], nodes=-1)
     assert [(row.name, row.jct / 60) for row in found.rows] == [
-        ("fifo, as now", 70.0), ("sjf", 90.0), ("fifo", 150.0),
-    ]  # fmt: skip
+        ("fifo, as now", 70.0),
+        ("sjf", 90.0),
+        ("fifo", 150.0),
+    ]
     assert sentence(found) == "Nothing that was tried is better than fifo, as now."
 
 

@@ -194,11 +194,15 @@ def test_json_lines_may_say_lists_and_leave_fields_out(tmp_path: Path) -> None:
 
 
 def test_parquet_takes_timestamps_dictionaries_and_nulls(tmp_path: Path) -> None:
-    table = pa.table({
-        "submitted": pa.array([0, 90_000_000], pa.timestamp("us")),
-        "duration": pa.array([1.5, 2.0]), "gpus": pa.array([1, 2], pa.int8()),
-        "tenant": pa.array(["a", None]).dictionary_encode(), "x_blob": pa.array([b"1", b"2"]),
-    })  # fmt: skip
+    table = pa.table(
+        {
+            "submitted": pa.array([0, 90_000_000], pa.timestamp("us")),
+            "duration": pa.array([1.5, 2.0]),
+            "gpus": pa.array([1, 2], pa.int8()),
+            "tenant": pa.array(["a", None]).dictionary_encode(),
+            "x_blob": pa.array([b"1", b"2"]),
+        }
+    )
     pq.write_table(table, tmp_path / "t.parquet")
     trace = load_trace(tmp_path / "t.parquet")
     assert trace.declared.submitted[:2].tolist() == [0, 90 * SECOND]

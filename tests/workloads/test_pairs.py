@@ -80,8 +80,10 @@ def test_models_beside_fit_and_neither_are_refused(tmp_path: Path) -> None:
 
 
 def test_measured_speeds_of_a_profiles_file_must_be_speeds(tmp_path: Path) -> None:
-    for steps, message in (("{V100 = {1 = -1.0}}", "measured.steps.V100.1"),
-                           ("{K80 = {1 = 1.0}}", "not on those of V100")):  # fmt: skip
+    for steps, message in (
+        ("{V100 = {1 = -1.0}}", "measured.steps.V100.1"),
+        ("{K80 = {1 = 1.0}}", "not on those of V100"),
+    ):
         file = tmp_path / "p.toml"
         measured = f'measured = {{reference = "V100", steps = {steps}}}'
         file.write_text(f'format = "ganger.profiles/1"\n[models.a]\n{measured}\n')

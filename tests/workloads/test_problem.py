@@ -42,9 +42,11 @@ def changed(path: list[str | int], value: Any) -> dict[str, Any]:
 def test_a_problem_is_arrays() -> None:
     found = load_problem(GOOD)
     assert found.columns == (
-        Column("v100", ""), Column("v100", "consolidated"), Column("v100", "distributed"),
+        Column("v100", ""),
+        Column("v100", "consolidated"),
+        Column("v100", "distributed"),
         Column("k80", ""),
-    )  # fmt: skip
+    )
     assert found.throughput.tolist() == [[80, 0, 0, 10], [0, 9, 5, 0]]
     assert found.kind.tolist() == [0, 0, 0, 1]
     assert found.pairs.tolist() == [[0, 1]]

@@ -306,10 +306,12 @@ def test_sacct_jobs_end_in_a_replay_when_they_did_whatever_their_state(tmp_path:
     assert found == {
         "1": (600, 10 * MINUTE, 10 * MINUTE),  # Slurm's grace is cut off
         "2": (660, 660 * SECOND, 10 * MINUTE),  # it was let run on
-        "3": (300, 10 * MINUTE, 10 * MINUTE), "5": (40, 10 * MINUTE, 10 * MINUTE),
-        "6": (50, 10 * MINUTE, 10 * MINUTE), "7": (60, 10 * MINUTE, 10 * MINUTE),
+        "3": (300, 10 * MINUTE, 10 * MINUTE),
+        "5": (40, 10 * MINUTE, 10 * MINUTE),
+        "6": (50, 10 * MINUTE, 10 * MINUTE),
+        "7": (60, 10 * MINUTE, 10 * MINUTE),
         "9": (620, NEVER, NEVER),
-    }  # fmt: skip
+    }
     assert trace.left_out == {"the jobs never started": 2}
     assert trace.rows == 9
     assert trace.notes == [

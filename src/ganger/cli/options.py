@@ -17,12 +17,16 @@ from ganger.core.units import NEVER, parse_duration
 from ganger.workloads.trace import Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
-_GENERATED = re.compile(r"([a-z]+):(\d+)(?::(\d+))?")
+_GENERATED = re.compile(r"([a-z]+):(\d+)(?::(\d+)(?::(\d+))?)?")
 
 yardsticks_option = click.option(
-    "--no-yardsticks", "yardsticks", is_flag=True, flag_value=False, default=True,
+    "--no-yardsticks",
+    "yardsticks",
+    is_flag=True,
+    flag_value=False,
+    default=True,
     help="Leave out the bound on requests in time, and the router that knows the future.",
-)  # fmt: skip
+)
 _OPTIONS = (
     click.option("--format", "format_", default="auto", metavar="NAME", show_default=True,
                  help="Format of the trace; see `ganger trace formats`."),
@@ -56,13 +60,19 @@ profiles_option = click.option(
 def cost_options(command: F) -> F:
     """Add what a preemption costs: `checkpoint` and `restore`."""
     save = click.option(
-        "--checkpoint-cost", "checkpoint", default="0s", show_default=True,
+        "--checkpoint-cost",
+        "checkpoint",
+        default="0s",
+        show_default=True,
         help="Time for which a preempted job saves, before its GPUs are free.",
-    )  # fmt: skip
+    )
     load = click.option(
-        "--restore-cost", "restore", default="0s", show_default=True,
+        "--restore-cost",
+        "restore",
+        default="0s",
+        show_default=True,
         help="Time a resumed job needs before it computes again.",
-    )  # fmt: skip
+    )
     return save(load(command))
 
 
@@ -79,7 +89,8 @@ def load_with_options(
 ) -> Trace:
     """The workload that `trace` names, cut as the `trace_options` in `options` say.
 
-    `trace` is a file, `demo`, or a generator as `KIND:JOBS[:SEED]`. First the window, then the
+    `trace` is a file, `demo`, or a generator as `KIND:JOBS[:SEED[:GPUS]]`, whose jobs offer a load
+    of 0.8 to so many GPUs (64), and of which none asks for more. First the window, then the
     sample, the widest jobs, the repetition and, only where `gpus` (the cluster's) are given, the
     load. Raises BadInput.
     """
@@ -145,8 +156,9 @@ def _open(
             return synthetic.demo()
         generated = _GENERATED.fullmatch(trace)
         if generated:
-            kind, jobs, seed = generated.groups()
-            return synthetic.synthesize(kind, int(jobs[:12]), int(seed or 0), gpus=gpus or 64)
+            kind, jobs, seed, stated = generated.groups()
+            size = int(stated[:12]) if stated else gpus or 64
+            return synthetic.synthesize(kind, int(jobs[:12]), int(seed or 0), gpus=size)
     name, given = options.get("format_", "auto"), key_values(options.get("options", ()))
     if profiles is not None and any(each.measured for each in profiles.models.values()):
         format_ = formats.detect(trace) if name == "auto" else formats.find_format(name)

@@ -42,17 +42,7 @@ from ganger.engines.gang import (
     withdraw_refusal,
 )
 from ganger.engines.launch import Launch
-from ganger.engines.life import (
-    COURSES,
-    ORDERS,
-    PARTS,
-    Effect,
-    News,
-    Order,
-    Status,
-    Turn,
-    Want,
-)
+from ganger.engines.life import COURSES, ORDERS, PARTS, Effect, News, Order, Status, Turn, Want
 from ganger.engines.machines import Box, Fleet
 from ganger.engines.messages import Messages
 from ganger.engines.refusals import Refusals
@@ -63,9 +53,13 @@ class Attempts:
     """All attempts that are not over. `now` gives the journal's time, microseconds."""
 
     def __init__(
-        self, boxes: Fleet, launch_of: Callable[[int], Launch], now: Callable[[], int],
-        lost_after: int, progress_every: int,
-    ) -> None:  # fmt: skip
+        self,
+        boxes: Fleet,
+        launch_of: Callable[[int], Launch],
+        now: Callable[[], int],
+        lost_after: int,
+        progress_every: int,
+    ) -> None:
         self.events: list[AnyEvent] = []
         self.progress: dict[int, wire.Progress] = {}
         self._boxes, self._launch_of, self._now = boxes, launch_of, now
@@ -484,15 +478,14 @@ class Attempts:
 
     def _say_failed(self, one: Attempt) -> None:
         assert one.end is not None
-        kept, final = self._work.kept(one, one.end), is_final(one, one.end, self._launch_of)
-        self.events.append(Failed(*one.key, kept, one.end.why, final))
+        final = is_final(one, one.end, self._launch_of)
+        self.events.append(Failed(*one.key, self._work.kept(one, one.end), one.end.why, final))
 
     def _finish_later(self, one: Attempt) -> None:
         """The job is done, so the attempts that were to replace the one that did it are, too."""
         for key in sorted(key for key in self._attempts if key[0] == one.job and key > one.key):
             is_last = key[1] == self._last[one.job]
-            later = self._attempts.pop(key)
-            self._turn(later, Turn.JOB_DONE if is_last else Turn.JOB_DONE_BETWEEN)
+            self._turn(self._attempts.pop(key), Turn.JOB_DONE if is_last else Turn.JOB_DONE_BETWEEN)
 
     def _refuse(self, one: Attempt) -> None:
         why = next((seat.why for seat in one.seats.values() if seat.why), one.evicted)

@@ -49,8 +49,11 @@ def cluster(slots: int) -> Iterator[Client]:
     with (root / "daemon.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "ganger.integrations.embedded", _json(settings)],
-            stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
     try:
         client = _answering(root, process)
         with client:
@@ -89,9 +92,10 @@ def most_at_once(client: connection.Client, wanted: int, gpus: int) -> int:
         raise BadInput(
             f"a trial takes {gpus} GPUs, and the cluster has {have}",
             where="gpus",
-            mend="start a daemon with simulated GPUs, like `ganger up --gpus 4`" if not have
+            mend="start a daemon with simulated GPUs, like `ganger up --gpus 4`"
+            if not have
             else "ask for fewer",
-        )  # fmt: skip
+        )
     fit = int(have // gpus)
     return fit if wanted < 0 else max(min(wanted, fit), 1)
 

@@ -154,8 +154,9 @@ class GangerSearchCV(BaseSearchCV):  # type: ignore[misc]
             least = min(least or 2 * splits * classes, ceiling)
             self._samples = count
         elif ceiling is None:
-            raise BadInput(f"up to how much {self.resource}?", where="max_resources",
-                           mend="state it")  # fmt: skip
+            raise BadInput(
+                f"up to how much {self.resource}?", where="max_resources", mend="state it"
+            )
         least = least or 1
         if not 0 < least <= ceiling:
             raise BadInput(f"from {least} to {ceiling}", where="min_resources", mend="lower it")

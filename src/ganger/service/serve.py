@@ -399,8 +399,9 @@ def _refuse_what_does_not_go_together(settings: Settings) -> None:
     elif is_slurm:
         useless += ("pilot_idle", "pilot_time")
     if settings.core_sets == YES and not settings.gpus:
-        raise BadInput("only simulated devices are sets of cores", where="--core-sets",
-                       mend="add --gpus")  # fmt: skip
+        raise BadInput(
+            "only simulated devices are sets of cores", where="--core-sets", mend="add --gpus"
+        )
     for field in useless:
         if getattr(settings, field):
             option = "--" + field.replace("_", "-")

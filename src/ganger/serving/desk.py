@@ -173,9 +173,13 @@ class Desk:
             )
 
     def asked(
-        self, model: int, given: Inference, tenant: Tenant, digest: Callable[[], bytes],
+        self,
+        model: int,
+        given: Inference,
+        tenant: Tenant,
+        digest: Callable[[], bytes],
         within: int = NEVER,
-    ) -> Asked:  # fmt: skip
+    ) -> Asked:
         """What was read, checked. `digest`: of what the client sent; `within`: microseconds that
         the protocol grants, whatever the request states. Raises BadInput."""
         signature = self.signature(model)
@@ -188,9 +192,13 @@ class Desk:
                 mend="send fewer, or measure larger batches",
             )
         return Asked(
-            model, given, items, min(_within(given.parameters), within), tenant,
+            model,
+            given,
+            items,
+            min(_within(given.parameters), within),
+            tenant,
             digest() if given.id and self._terms.kept else b"",
-        )  # fmt: skip
+        )
 
     def take(self, asked: Asked, over: Callable[[Outcome], None]) -> Callable[[], None]:
         """Have an inference made: `over` hears its outcome, once, perhaps before this returns. The
@@ -206,9 +214,13 @@ class Desk:
         within = asked.within if asked.within < NEVER else self._terms.slo
         case = Case()
         ticket = Ticket(
-            asked.model, asked.given.feeds, asked.items, min(plane.now() + within, NEVER),
-            asked.tenant.code, partial(self._over, asked, case),
-        )  # fmt: skip
+            asked.model,
+            asked.given.feeds,
+            asked.items,
+            min(plane.now() + within, NEVER),
+            asked.tenant.code,
+            partial(self._over, asked, case),
+        )
         if not self.ready or not plane.submit(ticket):
             why = "too many requests are under way" if self.ready else "the server is ending"
             over(Outcome(refusal=_dropped(why)))
@@ -221,7 +233,7 @@ class Desk:
 
     def _wait(
         self, case: Case, asked: Asked, over: Callable[[Outcome], None]
-    ) -> Callable[[], None]:  # fmt: skip
+    ) -> Callable[[], None]:
         """A client waits for the outcome of a case, as long as it has time."""
         waiting = Waiting(over)
         case.waiting.append(waiting)

@@ -113,8 +113,11 @@ class Figures:
 
     def labelled(self, asked: int, said: Mapping[int, int], label: int, right: bool) -> None:
         """The truth about an answer came: to what was asked for, and what models of it gave."""
-        results = {asked: right} | {model: class_ == label for model, class_ in said.items()
-                                    if class_ >= 0 and model != asked}  # fmt: skip
+        results = {asked: right} | {
+            model: class_ == label
+            for model, class_ in said.items()
+            if class_ >= 0 and model != asked
+        }
         for model, fine in results.items():
             self.models[model].labelled += 1
             self.models[model].correct += fine

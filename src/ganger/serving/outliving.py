@@ -149,8 +149,10 @@ class Parent:
         descriptors = (self._sock.fileno(), theirs.fileno())
         process = subprocess.Popen(
             [*self._command, "--inherit", ",".join(map(str, descriptors))],
-            pass_fds=descriptors, stdin=subprocess.DEVNULL, process_group=0,
-        )  # fmt: skip
+            pass_fds=descriptors,
+            stdin=subprocess.DEVNULL,
+            process_group=0,
+        )
         theirs.close()
         child = _Child(process, own)
         self._selector.register(own, selectors.EVENT_READ, child)

@@ -385,9 +385,14 @@ class LivePlane:
         self._ask()
 
     def _ran(
-        self, lane: Lane, order: Batch, began: int, tickets: list[Ticket],
-        places: list[tuple[int, int]], given: list[Given],
-    ) -> None:  # fmt: skip
+        self,
+        lane: Lane,
+        order: Batch,
+        began: int,
+        tickets: list[Ticket],
+        places: list[tuple[int, int]],
+        given: list[Given],
+    ) -> None:
         """A batch is over; `places`: of its tasks that ran, with the first item of each. Where a
         model failed on a request, that request is answered so; for the router the batch was
         executed."""
@@ -430,9 +435,13 @@ class LivePlane:
         self._free(lane, order, began, outcome)
 
     def _free(
-        self, lane: Lane, order: Batch | Load, began: int, outcome: str,
+        self,
+        lane: Lane,
+        order: Batch | Load,
+        began: int,
+        outcome: str,
         said: tuple[Sequence[int], ...] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         if self._resting:
             lost, lane.running, lane.queued = lane.queued, None, []
             if isinstance(order, Load):
@@ -444,9 +453,13 @@ class LivePlane:
         self._guarded(self._freed, lane, order, began, outcome, said)
 
     def _freed(
-        self, lane: Lane, order: Batch | Load, began: int, outcome: str,
+        self,
+        lane: Lane,
+        order: Batch | Load,
+        began: int,
+        outcome: str,
         said: tuple[Sequence[int], ...],
-    ) -> None:  # fmt: skip
+    ) -> None:
         world, took = self.world, max(self.now() - began, 1)
         self._catch_up()
         lane.running = None

@@ -169,7 +169,7 @@ class Server:
 
     async def serve(
         self, sock: socket.socket, began: Began, inherited: Inherited | None = None
-    ) -> None:  # fmt: skip
+    ) -> None:
         """From its begin to its end, in a running event loop."""
         from ganger.serving.http.connections import Door, limits_of
         from ganger.serving.http.endpoints import Endpoints
@@ -194,9 +194,11 @@ class Server:
         desk = Desk(plane, self._models, loop, self.tenants, terms, self._figures)
         endpoints = Endpoints(desk)
         limits = limits_of(
-            connections=settings.connections, body=settings.body, memory=settings.memory,
+            connections=settings.connections,
+            body=settings.body,
+            memory=settings.memory,
             each_memory=settings.memory // (2 if self.tenants.keyed else 1),
-        )  # fmt: skip
+        )
         door = Door(endpoints.handle, self._answered, limits, endpoints.admit)
         sweeping = asyncio.create_task(self._sweep(desk, door))
         ends = asyncio.Event()

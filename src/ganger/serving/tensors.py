@@ -84,9 +84,14 @@ def _offered(parameters: Mapping[str, Any], where: str) -> None:
 
 
 def of_binary(
-    body: bytes, begin: int, size: int, kind: Tensor, shape: Sequence[int], count: int,
+    body: bytes,
+    begin: int,
+    size: int,
+    kind: Tensor,
+    shape: Sequence[int],
+    count: int,
     where: str,
-) -> Array:  # fmt: skip
+) -> Array:
     """A tensor of `size` bytes of a body. Raises BadInput where they are not those of its shape."""
     if kind.datatype == "BYTES":
         return _words(body, begin, begin + size, shape, count, where)
@@ -103,9 +108,7 @@ def of_binary(
     return array if array.flags.aligned else array.copy()
 
 
-def _words(
-    body: bytes, at: int, end: int, shape: Sequence[int], count: int, where: str
-) -> Array:  # fmt: skip
+def _words(body: bytes, at: int, end: int, shape: Sequence[int], count: int, where: str) -> Array:
     """Words, each behind its length in four bytes."""
     words: list[str] = []
     while at < end:
@@ -124,7 +127,7 @@ def _words(
 
 def shaped(
     values: list[Any], dtype: np.dtype[Any], shape: Sequence[int], count: int, where: str
-) -> Array:  # fmt: skip
+) -> Array:
     """An array of values in a row. Raises BadInput where they are not as many, or do not fit."""
     if len(values) != count:
         raise BadInput(f"{len(values)} values for shape {shape}", where=where, mend=f"give {count}")

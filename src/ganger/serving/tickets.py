@@ -57,8 +57,11 @@ class Ticket(Struct, eq=False):
         if self.pieces:
             self.outputs = joined([self.pieces[first] for first in sorted(self.pieces)])
         elif self.variants:
-            fine = {model: given for model, given in self.variants.items()
-                    if not isinstance(given, Failure)}  # fmt: skip
+            fine = {
+                model: given
+                for model, given in self.variants.items()
+                if not isinstance(given, Failure)
+            }
             self.by = by if by in fine else next(iter(fine), by)
             given = self.variants.get(self.by)
             if isinstance(given, Failure):

@@ -26,6 +26,7 @@ from ganger.web.pages import (
     families,
     job,
     lab,
+    lessons,
     queue,
     recipes,
     tenants,
@@ -38,12 +39,14 @@ _TYPES: Final = {
     ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".LICENSE": "text/plain",
 }  # fmt: skip
 _OWN: Final = ("ganger.web", "static")
-_SCRIPTS: Final = ("app.js", "theme.js", "worker.js", "load.js", "enter.js", "lab.js")
+_SCRIPTS: Final = (
+    "app.js", "theme.js", "worker.js", "load.js", "enter.js", "lab.js", "charts.js", "cluster.js",
+)  # fmt: skip
 _VENDOR: Final = ("htmx.min.js", "uplot.min.js", "uplot.min.css", "htmx.LICENSE", "uplot.LICENSE")
 _FILES: Final = {
     **dict.fromkeys(("style.css", "icon.svg", *_SCRIPTS), _OWN),
     **dict.fromkeys((f"vendor/{name}" for name in _VENDOR), _OWN),
-    "tokens.css": ("ganger.lab.report", ""),
+    **dict.fromkeys(("tokens.css", "charts.css", "draw.js", "save.js"), ("ganger.lab.report", "")),
 }
 """What browsers get as it is, and where it lies: no request names a file."""
 
@@ -68,7 +71,17 @@ def application(pages: Pages) -> Starlette:
         Route("/lab/{number}", _seen(lab.result, full=True), methods=get),
         Route("/lab/{number}/now", _seen(lab.result_now, full=True), methods=get),
         Route("/lab/{number}/figures.csv", _seen(lab.csv, full=True), methods=get),
+        Route("/lab/{number}/decisions.json", _seen(lab.decisions, full=True), methods=get),
         Route("/lab/{number}/end", _seen(lab.end), methods=post),
+    ]
+    routes += [
+        Route("/lessons", _seen(lessons.lessons, full=True), methods=get),
+        Route("/lessons/{name}", _seen(lessons.lesson, full=True), methods=get),
+        Route("/lessons/{name}", _seen(lessons.begin), methods=post),
+        Route("/lessons/{name}/{number}", _seen(lessons.result, full=True), methods=get),
+        Route("/lessons/{name}/{number}/now", _seen(lessons.result_now, full=True), methods=get),
+        Route("/lessons/{name}/{number}/tables.csv", _seen(lessons.csv, full=True), methods=get),
+        Route("/lessons/{name}/{number}/end", _seen(lessons.end), methods=post),
     ]
     if pages.lab:
         routes.append(Route("/", _seen(lab.lab, full=True), methods=get))
@@ -127,9 +140,13 @@ def _seen(handler: Handler, *, full: bool = False) -> Handler:
             return await entrance.enter_page(request)
         if full and session.read_only:
             return page(
-                request, "error", "Not with this link", 403,
-                what="This link shows the cluster and the queue only.", mend="",
-            )  # fmt: skip
+                request,
+                "error",
+                "Not with this link",
+                403,
+                what="This link shows the cluster and the queue only.",
+                mend="",
+            )
         pages_of(request).live.used = time.monotonic()
         try:
             return await handler(request)

@@ -50,9 +50,7 @@ def test_the_stages_are_the_rungs_of_successive_halving() -> None:
 
 
 def run(recipe: str, deadline: str, **more: Any) -> Searched:
-    search = experiment(
-        4, trials=4, epochs=180, deadline=deadline, resources=RESOURCES, **more
-    )  # fmt: skip
+    search = experiment(4, trials=4, epochs=180, deadline=deadline, resources=RESOURCES, **more)
     return searched(search, FOUR, recipe)
 
 
@@ -103,9 +101,14 @@ def test_no_plan_of_seer_exceeds_its_budget_or_falls_short() -> None:
     draw = random.Random(5)
     for _ in range(1000):
         wanted = Wanted(
-            draw.randint(1, 5), draw.randint(2, 4), draw.uniform(1, 60), draw.uniform(0, 12),
-            draw.randint(1, 40), draw.randint(1, 40), SPEEDS[: draw.randint(1, 4)],
-        )  # fmt: skip
+            draw.randint(1, 5),
+            draw.randint(2, 4),
+            draw.uniform(1, 60),
+            draw.uniform(0, 12),
+            draw.randint(1, 40),
+            draw.randint(1, 40),
+            SPEEDS[: draw.randint(1, 4)],
+        )
         plan = planned(wanted)
         held = [trials * width for trials, width in plan]
         assert sum(held) <= wanted.budget + 1e-6
@@ -121,9 +124,13 @@ def test_seer_takes_what_was_planned_and_not_more() -> None:
     2.5 times as fast. All of the budget is used, to the second."""
     curves = table(*([1.0 + 0.1 * at - 0.001 * epoch for epoch in range(600)] for at in range(20)))
     search = experiment(
-        20, trials=20, epochs=600, deadline="240s", budget=Budget(gpu_hours=32 / 60),
+        20,
+        trials=20,
+        epochs=600,
+        deadline="240s",
+        budget=Budget(gpu_hours=32 / 60),
         resources=Resources(most_gpus=8, scaling=[1, 1.6, 2, 2.5, 2.7, 3, 3.3, 3.6]),
-    )  # fmt: skip
+    )
     found = searched(search, curves, "seer(progress=5)")
     assert found.epochs() == [330] * 2 + [180] * 2 + [120] * 3 + [60] * 6
     assert found.run.metrics["seconds"] == 240

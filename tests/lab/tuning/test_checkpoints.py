@@ -87,10 +87,18 @@ def search(
 ) -> tuple[JobDetail, list[JobDetail]]:
     """A search whose trial n is job n + 2, reported n last, and saves in the folder n."""
     children: list[dict[str, Any]] = [
-        {"job": n + 2, "name": "t", "state": each, "gpus": 1, "params": {}, "step": 1.0,
-         "value": float(n), "checkpoint_dir": str(folder / str(n))}
+        {
+            "job": n + 2,
+            "name": "t",
+            "state": each,
+            "gpus": 1,
+            "params": {},
+            "step": 1.0,
+            "value": float(n),
+            "checkpoint_dir": str(folder / str(n)),
+        }
         for n, each in enumerate(states)
-    ]  # fmt: skip
+    ]
     family = {"children": children, "best": None, "metric": "acc", "more_is_better": True,
               "recipe": recipe}  # fmt: skip
     trials = [

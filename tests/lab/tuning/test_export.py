@@ -22,8 +22,10 @@ def test_a_link_that_somebody_laid_is_not_followed(tmp_path: Path) -> None:
     assert write(tmp_path / "curves.csv", [trial()], "loss", more_is_better=False) == 1
     assert theirs.read_text() == "keep"
     assert sorted(each.name for each in tmp_path.iterdir()) == [
-        ".curves.csv.part", "curves.csv", "precious"
-    ]  # fmt: skip
+        ".curves.csv.part",
+        "curves.csv",
+        "precious",
+    ]
 
 
 def test_what_a_killed_export_left_is_not_in_the_way(tmp_path: Path) -> None:

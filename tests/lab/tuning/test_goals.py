@@ -48,8 +48,10 @@ def test_the_front_is_what_no_other_trial_beats() -> None:
     """c3 is beaten by c1 in both."""
     front = search(metrics={"size": "min"}).run.metrics["pareto"]
     assert [(each["configuration"], each["loss"], each["size"]) for each in front] == [
-        ("c0", 0.5, 1.0), ("c1", 0.3, 2.0), ("c2", 0.2, 9.0),
-    ]  # fmt: skip
+        ("c0", 0.5, 1.0),
+        ("c1", 0.3, 2.0),
+        ("c2", 0.2, 9.0),
+    ]
     bound = search(metrics={"size": "max"}, constraints=["size <= 4"]).run
     assert [each["configuration"] for each in bound.metrics["pareto"]] == ["c1"]
 
@@ -73,14 +75,16 @@ def test_a_searcher_that_learns_takes_it_for_one_that_broke_down() -> None:
     labels = [str(at) for at in range(200)]
     many = rectangular("t", labels, {"x": xs.tolist()}, np.array([1.0]), ends, values)
     tried = {
-        name: np.array([
-            trial.point["x"]
-            for trial in searched(
-                experiment(searcher="kde", trials=60, constraints=bound), many, "tune.random"
-            ).run.trials[30:]
-        ])
+        name: np.array(
+            [
+                trial.point["x"]
+                for trial in searched(
+                    experiment(searcher="kde", trials=60, constraints=bound), many, "tune.random"
+                ).run.trials[30:]
+            ]
+        )
         for name, bound in (("free", []), ("bound", ["size <= 0.6"]))
-    }  # fmt: skip
+    }
     assert np.median(tried["free"]) < 0.3
     assert np.median(tried["bound"]) > 0.4
 
@@ -89,8 +93,11 @@ def test_the_table_of_trials_has_them() -> None:
     run = search(metrics={"size": "min"}, constraints=["size <= 4"]).run
     rows = list(csv.DictReader(io.StringIO(per_trial([run]))))
     assert [(row["size"], row["feasible"]) for row in rows] == [
-        ("1.0", "true"), ("2.0", "true"), ("9.0", "false"), ("5.0", "false"),
-    ]  # fmt: skip
+        ("1.0", "true"),
+        ("2.0", "true"),
+        ("9.0", "false"),
+        ("5.0", "false"),
+    ]
     assert "feasible" not in per_trial([search().run])
 
 

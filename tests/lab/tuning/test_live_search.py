@@ -31,9 +31,14 @@ def asked(**said: Any) -> dict[str, Any]:
 
 def test_the_request_names_recipe_limits_and_a_configuration_for_each_trial() -> None:
     request = asked(
-        mode="max", trials=12, epochs=9, parallelism=3, resources=Resources(gpus=2),
-        deadline="6h", budget=Budget(epochs=400, gpu_hours=20),
-    )  # fmt: skip
+        mode="max",
+        trials=12,
+        epochs=9,
+        parallelism=3,
+        resources=Resources(gpus=2),
+        deadline="6h",
+        budget=Budget(epochs=400, gpu_hours=20),
+    )
     assert request["recipe"] == (
         "tune.asha(mode=max,gpus=2,epochs=9,trials=12); deadline=6h; epochs=400; gpu_hours=20"
     )
@@ -149,8 +154,9 @@ def test_words_that_are_no_space(words: str) -> None:
 
 def test_amounts_in_words() -> None:
     assert amounts_of("gpu_hours=2, money=3.5", ("gpu_hours", "money"), "--budget") == {
-        "gpu_hours": 2.0, "money": 3.5,
-    }  # fmt: skip
+        "gpu_hours": 2.0,
+        "money": 3.5,
+    }
     for words in ("gpu_hours", "hours=3", "money=1,money=2", "money=much"):
         with pytest.raises(BadInput, match="--budget"):
             amounts_of(words, ("gpu_hours", "money"), "--budget")

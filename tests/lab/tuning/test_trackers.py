@@ -53,12 +53,15 @@ def test_tensorboard(tmp_path: Path) -> None:
         if value.WhichOneof("value") == "simple_value"
     ]
     assert scalars == [
-        (1002.0, 1, "loss", 0.5), (1002.0, 1, "acc", 0.7),
-        (1004.0, 2, "loss", 0.25), (1004.0, 2, "acc", 0.8),
-    ]  # fmt: skip
+        (1002.0, 1, "loss", 0.5),
+        (1002.0, 1, "acc", 0.7),
+        (1004.0, 2, "loss", 0.25),
+        (1004.0, 2, "acc", 0.8),
+    ]
     tags = [value.tag for each in events(folder / "trial-14") for value in each.summary.value]
-    assert tags == ["_hparams_/" + part for part in
-                    ("experiment", "session_start_info", "session_end_info")]  # fmt: skip
+    assert tags == [
+        "_hparams_/" + part for part in ("experiment", "session_start_info", "session_end_info")
+    ]
     with pytest.raises(BadInput, match="holds something already"):
         to_tensorboard(folder, SEARCH, trials())
 
@@ -82,8 +85,9 @@ def test_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (runs["13"].info.start_time, runs["13"].info.end_time) == (1_000_000, 1_004_000)
     history = client.get_metric_history(runs["13"].info.run_id, "loss")
     assert [(each.timestamp, each.step, each.value) for each in history] == [
-        (1_002_000, 1, 0.5), (1_004_000, 2, 0.25),
-    ]  # fmt: skip
+        (1_002_000, 1, 0.5),
+        (1_004_000, 2, 0.25),
+    ]
     with pytest.raises(BadInput, match="search 12 is there already"):
         to_mlflow(str(place), SEARCH, trials())
 

@@ -14,8 +14,13 @@ from onnx import TensorProto, helper, numpy_helper
 Shape = Sequence[int | str]
 
 
-def save(path: Path, nodes: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any],
-         constants: Sequence[Any] = ()) -> Path:  # fmt: skip
+def save(
+    path: Path,
+    nodes: Sequence[Any],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    constants: Sequence[Any] = (),
+) -> Path:
     graph = helper.make_graph(nodes, path.stem, inputs, outputs, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, str(path))
@@ -77,9 +82,17 @@ def busy(path: Path, rounds: int, width: int = 256) -> Path:
     return save(path, nodes, [value("x", ("n", width))], [value("y", ("n", width))], [eye])
 
 
-def models_file(folder: Path, names: Sequence[str], *, base: float = 0.0005,
-                each: float = 0.0002, largest: int = 8, size: int = 0, family: str = "",
-                accuracy: float = 0.0) -> Path:  # fmt: skip
+def models_file(
+    folder: Path,
+    names: Sequence[str],
+    *,
+    base: float = 0.0005,
+    each: float = 0.0002,
+    largest: int = 8,
+    size: int = 0,
+    family: str = "",
+    accuracy: float = 0.0,
+) -> Path:
     """A models file for ONNX files of these names, with one latency for all."""
     lines = ['format = "ganger.models/1"', '[[devices]]\nname = "cpu"']
     for name in names:

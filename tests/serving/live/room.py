@@ -38,10 +38,16 @@ class Room:
     """What a server is made of, in the running loop."""
 
     def __init__(
-        self, file: Path, recipe: str | Router = "serve.triton", *, keys: Path | None = None,
-        terms: Terms | None = None, limits: Limits | None = None, limit: int = 10_000,
+        self,
+        file: Path,
+        recipe: str | Router = "serve.triton",
+        *,
+        keys: Path | None = None,
+        terms: Terms | None = None,
+        limits: Limits | None = None,
+        limit: int = 10_000,
         lanes: int = 1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.bench = Bench(file, recipe, Machine(lanes), limit)
         self.tenants = Tenants(keys)
@@ -49,9 +55,13 @@ class Room:
         self.figures = Figures([each.signature.name for each in self.bench.served.models])
         self.bench.seen.figures = self.figures
         self.desk = Desk(
-            self.bench.plane, self.bench.served.models, loop, self.tenants, terms or Terms(),
+            self.bench.plane,
+            self.bench.served.models,
+            loop,
+            self.tenants,
+            terms or Terms(),
             self.figures,
-        )  # fmt: skip
+        )
         endpoints = Endpoints(self.desk)
         self.log: list[tuple[int, str]] = []
         self.door = Door(
@@ -69,9 +79,11 @@ class Room:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.server.close()
         self.door.end()
         await asyncio.sleep(0.02)

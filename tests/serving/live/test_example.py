@@ -28,8 +28,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_the_example_asks_a_thousand_times(server: Server) -> None:
     done = subprocess.run(
         [sys.executable, "examples/serve/ask.py", f"http://{server.url}"],
-        capture_output=True, text=True, cwd=ROOT, timeout=60, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+        check=True,
+    )
     assert "1000 answers, the first:" in done.stdout
     assert re.search(r"small: 500 requests in \d+ batches", done.stdout)
     assert "batches: whatever waits" in done.stdout

@@ -101,9 +101,14 @@ def test_the_truth_is_heard_once_and_of_what_was_answered(file: Path) -> None:
     async def story(room: Room) -> None:
         await by(room, "1")
         for wrong, status in [
-            (("2", 0), 404), (("1", "cat"), 400), (("1", -1), 400), (("1", 0.5), 400),
-            (("1", True), 400), ((1, 1), 400), (("1", None), 400),
-        ]:  # fmt: skip
+            (("2", 0), 404),
+            (("1", "cat"), 400),
+            (("1", -1), 400),
+            (("1", 0.5), 400),
+            (("1", True), 400),
+            ((1, 1), 400),
+            (("1", None), 400),
+        ]:
             answer = await feed_back(room, *wrong)
             assert (answer.status, "Traceback" in answer.error) == (status, False), wrong
         assert (await feed_back(room, "1", 0, model="good")).status == 404

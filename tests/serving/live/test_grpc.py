@@ -85,8 +85,9 @@ def test_the_client_finds_what_is_served(client: Any) -> None:
     about = client.get_model_metadata("sums")
     assert [each.name for each in about.inputs] == ["a", "b"]
     assert [(each.name, each.datatype) for each in about.outputs] == [
-        ("total", "FP32"), ("larger", "BOOL"),
-    ]  # fmt: skip
+        ("total", "FP32"),
+        ("larger", "BOOL"),
+    ]
     assert list(about.inputs[0].shape) == [-1, 3]
     index = client.get_model_repository_index().models
     assert {each.state for each in index} == {"READY"}
@@ -196,10 +197,12 @@ def test_tensors_that_are_not_valid_get_one_sentence(
 def test_what_else_is_wrong_has_a_status_of_its_own(server: Server, client: Any) -> None:
     assert wrong(server, b"\xff\xff\xff")[0] == "INVALID_ARGUMENT"
     assert wrong(server, request_of("none"))[0] == "NOT_FOUND"
-    assert wrong(server, request_of("BYTES", datatype="BYTES", shape=[1, 2],
-                                    contents={"bytes_contents": [b"\xff", b"a"]}))[1] == (
-        "input 'x': a word is not UTF-8 (see the Open Inference Protocol v2)"
-    )  # fmt: skip
+    assert wrong(
+        server,
+        request_of(
+            "BYTES", datatype="BYTES", shape=[1, 2], contents={"bytes_contents": [b"\xff", b"a"]}
+        ),
+    )[1] == ("input 'x': a word is not UTF-8 (see the Open Inference Protocol v2)")
     twice = request_of()
     twice.inputs.add(name="x", datatype="FP32", shape=[1, 4])
     twice.raw_input_contents.extend([bytes(16)] * 2)
@@ -242,9 +245,10 @@ def test_keys_rates_and_what_is_kept_are_those_of_http(tmp_path: Path) -> None:
         seen: list[tuple[str, int]] = []
         async with Room(file, keys=keys) as room:
             service = GrpcService(
-                room.desk, lambda call, status, _: seen.append((call.id if call else "", status)),
+                room.desk,
+                lambda call, status, _: seen.append((call.id if call else "", status)),
                 CallIds(),
-            )  # fmt: skip
+            )
             port = await service.start(Address("127.0.0.1", 0, 1 << 20, 100))
             channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
             request = request_of()
@@ -294,9 +298,17 @@ def test_the_descriptors_are_those_of_the_text(tmp_path: Path) -> None:
     pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
     out = tmp_path / "made.binpb"
     subprocess.run(
-        [sys.executable, "-m", "grpc_tools.protoc", "-I", str(FOLDER),
-         f"--descriptor_set_out={out}", "open_inference.proto"], check=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "grpc_tools.protoc",
+            "-I",
+            str(FOLDER),
+            f"--descriptor_set_out={out}",
+            "open_inference.proto",
+        ],
+        check=True,
+    )
     (made,) = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes()).file
     assert made == descriptor()
 
@@ -315,9 +327,13 @@ def test_every_field_has_the_number_that_the_client_has() -> None:
     for message in descriptor().message_type:
         for own, other in [
             (message, known[message.name]),
-            *((each, nested) for each in message.nested_type
-              for nested in known[message.name].nested_type if nested.name == each.name),
-        ]:  # fmt: skip
+            *(
+                (each, nested)
+                for each in message.nested_type
+                for nested in known[message.name].nested_type
+                if nested.name == each.name
+            ),
+        ]:
             assert fields(own).items() <= fields(other).items(), own.name
             compared += len(own.field)
     assert compared > 50

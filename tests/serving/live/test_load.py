@@ -98,9 +98,7 @@ def test_a_server_that_stalls_is_not_asked_less(tmp_path: Path) -> None:
 def test_requests_go_out_at_their_times_with_what_is_left_of_their_deadline(
     tmp_path: Path,
 ) -> None:
-    rows = log(
-        tmp_path / "r.csv", "0,m,,1", "0.3,m,50ms,3", header="arrival,model,slo,items"
-    )  # fmt: skip
+    rows = log(tmp_path / "r.csv", "0,m,,1", "0.3,m,50ms,3", header="arrival,model,slo,items")
     with standing_in() as (url, asked):
         begin = time.monotonic()
         found = loaded(rows, "--url", url)

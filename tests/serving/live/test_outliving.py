@@ -117,13 +117,15 @@ def test_where_the_parent_is_killed_nothing_is_left_behind(tmp_path: Path) -> No
 
 def test_what_cannot_be_served_ends_the_parent_with_the_same_error(tmp_path: Path) -> None:
     (tmp_path / "double.onnx").write_bytes(b"nothing")
-    with pytest.raises(AssertionError, match="onnxruntime does not load it"), serving(
-        models_file(tmp_path, ["double"]), "--outlive"
-    ):  # fmt: skip
+    with (
+        pytest.raises(AssertionError, match="onnxruntime does not load it"),
+        serving(models_file(tmp_path, ["double"]), "--outlive"),
+    ):
         pytest.fail("it serves")
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = str(sock.getsockname()[1])
-        with pytest.raises(AssertionError, match="Address already in use"), serving(
-            models_file(tmp_path, ["double"]), "--outlive", "--port", port
-        ):  # fmt: skip
+        with (
+            pytest.raises(AssertionError, match="Address already in use"),
+            serving(models_file(tmp_path, ["double"]), "--outlive", "--port", port),
+        ):
             pytest.fail("it serves")

@@ -56,9 +56,10 @@ def test_what_is_off_is_measured_against_the_live_side() -> None:
     assert pair.good
     assert goodput_off([pair]) == 0
     for name, near, far in [
-        ("batch_mean", 4.39, 4.41), ("latency_p50_seconds", 0.0086, 0.0084),
+        ("batch_mean", 4.39, 4.41),
+        ("latency_p50_seconds", 0.0086, 0.0084),
         ("attainment", 0.921, 0.919),
-    ]:  # fmt: skip
+    ]:
         assert replace(pair, simulated={**live, name: near}).good
         assert not replace(pair, simulated={**live, name: far}).good
     off = replace(pair, simulated={**live, "goodput_per_second": 97.8})

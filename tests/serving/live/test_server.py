@@ -106,8 +106,11 @@ def test_the_access_log_has_a_line_for_each_answer(folder: Path) -> None:
         server.ask("GET", "/v2")
         body = {"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1] * 4}]}
         server.infer("double", body, **{"x-request-id": "mine"})
-    lines = [json.loads(each) for each in (folder / "stderr").read_text().splitlines()
-             if each.startswith("{")]  # fmt: skip
+    lines = [
+        json.loads(each)
+        for each in (folder / "stderr").read_text().splitlines()
+        if each.startswith("{")
+    ]
     assert [each["status"] for each in lines] == [200, 200]
     assert lines[1]["id"] == "mine"
     assert lines[1]["note"] == "model='double' batch=1 why='whatever waits'"

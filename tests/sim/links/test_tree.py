@@ -30,8 +30,11 @@ def test_a_ring_enters_and_leaves_each_switch_below_its_top_once() -> None:
     links = tree()
     in_rack = crossed(links, links.ring({0: 1, 1: 1}))
     assert set(in_rack) == {
-        "from node-0 up", "from above to node-0", "from node-1 up", "from above to node-1",
-    }  # fmt: skip
+        "from node-0 up",
+        "from above to node-0",
+        "from node-1 up",
+        "from above to node-1",
+    }
     in_pod = set(crossed(links, links.ring({0: 1, 2: 1})))
     assert {"from rack-0 up", "from above to rack-1"} <= in_pod
     assert not any("pod" in name for name in in_pod)

@@ -128,9 +128,15 @@ def parity(
 
 
 def _serving(
-    file: str, recipe: str, slo: str, seconds: float, runs: int, load: float, seed: int,
+    file: str,
+    recipe: str,
+    slo: str,
+    seconds: float,
+    runs: int,
+    load: float,
+    seed: int,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Requests, live and simulated."""
     from ganger.cli.text import print_json, table
     from ganger.core.units import parse_duration
@@ -148,18 +154,21 @@ def _serving(
     )
     off = lab.goodput_off(pairs)
     if as_json:
-        print_json({"pairs": [{**asdict(pair), "good": pair.good} for pair in pairs],
-                    "goodput_off": off})  # fmt: skip
+        print_json(
+            {"pairs": [{**asdict(pair), "good": pair.good} for pair in pairs], "goodput_off": off}
+        )
     else:
         heads = ["recipe", "rate", "runs", "void"]
         heads += [f"{name} live/sim." for name in ("mean batch", "p50 ms", "in time %", "goodput")]
         scales = (1.0, 1000.0, 100.0, 1.0)
         rows = [
             [pair.recipe, f"{pair.rate:.1f}", str(pair.counted), str(pair.void)]
-            + [f"{pair.live[name] * by:.2f} / {pair.simulated[name] * by:.2f}"
-               for name, by in zip(lab.COMPARED, scales, strict=True)]
+            + [
+                f"{pair.live[name] * by:.2f} / {pair.simulated[name] * by:.2f}"
+                for name, by in zip(lab.COMPARED, scales, strict=True)
+            ]
             for pair in pairs
-        ]  # fmt: skip
+        ]
         click.echo(table(heads, rows))
         click.echo(f"Goodput is off by {off:.2%} of the requests, on average.")
     if not (all(pair.good for pair in pairs) and off <= lab.GOODPUT_OFF):

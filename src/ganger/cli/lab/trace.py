@@ -86,7 +86,8 @@ def trace() -> None:
 def info(trace_file: str, gpus: int | None, as_json: bool, **chosen: Any) -> None:
     """Summarise a workload: sizes, run times, arrivals.
 
-    TRACE is a file, `demo`, or a generator such as `philly:10000` (kind and jobs).
+    TRACE is a file, `demo`, or a generator such as `philly:10000` (kind and jobs;
+    `:SEED:GPUS` may follow).
 
     \b
     Examples:

@@ -195,8 +195,9 @@ def summary(search: JobDetail) -> str:
         for each in reported[:_ROWS]
     ]
     if rows:
-        lines.append(table(("JOBID", "STATE", "PARAMETERS", "STEP", metric or "VALUE"), rows,
-                           shrink=(2,)))  # fmt: skip
+        lines.append(
+            table(("JOBID", "STATE", "PARAMETERS", "STEP", metric or "VALUE"), rows, shrink=(2,))
+        )
     if len(children) > len(rows) > 0:
         more = len(children) - len(rows)
         lines.append(f"({more} more trial{'s' * (more > 1)}: `ganger show {search.job}`)")
@@ -207,11 +208,15 @@ def goals_table(family: FamilyAnswer, *, only_front: bool = False) -> str:
     """The trials that reported, those of the Pareto front first, then those that keep the
     constraints: what they reported last of all metrics that count."""
     first = set(family.pareto) if family.metrics else {family.best}
-    reported = [each for each in family.children
-                if each.value is not None and (each.job in first or not only_front)]  # fmt: skip
+    reported = [
+        each
+        for each in family.children
+        if each.value is not None and (each.job in first or not only_front)
+    ]
     sign = -1.0 if family.more_is_better else 1.0
-    reported.sort(key=lambda each: (each.job not in first, not each.feasible,
-                                    sign * (each.value or 0.0)))  # fmt: skip
+    reported.sort(
+        key=lambda each: (each.job not in first, not each.feasible, sign * (each.value or 0.0))
+    )
     bounds = (re.split("[<>]=", each)[0] for each in family.constraints)
     names = list(dict.fromkeys([*family.metrics, *bounds]))
     word = "front" if family.metrics else "best"
@@ -342,9 +347,10 @@ class Pruning:
         self._client, self._keep = client, keep_of(keep)
         if not followed:
             raise BadInput(
-                "nobody follows the search", where="--keep",
+                "nobody follows the search",
+                where="--keep",
                 mend="leave --detach out, or use `ganger tune prune` later",
-            )  # fmt: skip
+            )
         if not folder:
             raise BadInput(
                 "of checkpoints in which folder?",

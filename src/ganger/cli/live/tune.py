@@ -231,10 +231,20 @@ def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
         document, where, words = read_experiment(Path(words[0])).document, words[0], words[1:]
     said = {
         name: options[name]
-        for name in ("metric", "recipe", "searcher", "trials", "epochs", "deadline", "target",
-                     "seed", "name", "tenant")
+        for name in (
+            "metric",
+            "recipe",
+            "searcher",
+            "trials",
+            "epochs",
+            "deadline",
+            "target",
+            "seed",
+            "name",
+            "tenant",
+        )
         if options[name] not in (None, "")
-    }  # fmt: skip
+    }
     if options["most"] is not None:
         said["mode"] = "max" if options["most"] else "min"
     if options["also"]:
@@ -339,10 +349,16 @@ def list_(as_json: bool) -> None:
         print_json(page.jobs)
         return
     rows = [
-        (str(job.job), job.state, clock(job.ran), str(job.gpus), job.ended_by or "-",
-         shown(job.name))
+        (
+            str(job.job),
+            job.state,
+            clock(job.ran),
+            str(job.gpus),
+            job.ended_by or "-",
+            shown(job.name),
+        )
         for job in page.jobs
-    ]  # fmt: skip
+    ]
     click.echo(table(("SEARCH", "STATE", "TIME", "GPUS", "ENDED BY", "NAME"), rows, shrink=(5,)))
 
 
@@ -437,8 +453,10 @@ def add(search: str, configurations: tuple[str, ...]) -> None:
     body = {"configurations": [values_of(word) for word in configurations]}
     added = client.call("POST", f"/v1/jobs/{detail.job}/trials", Changed, body=body)
     trials = "trial" if len(added.jobs) == 1 else "trials"
-    click.echo(f"search {detail.job} has {len(added.jobs)} more {trials}: "
-               + " ".join(map(str, added.jobs)))  # fmt: skip
+    click.echo(
+        f"search {detail.job} has {len(added.jobs)} more {trials}: "
+        + " ".join(map(str, added.jobs))
+    )
 
 
 @tune.command(epilog="\b\nExamples:\n  ganger tune logs 12\n  ganger tune logs 12 -n 3")
@@ -452,8 +470,10 @@ def logs(search: str, lines: int) -> None:
     children = detail.family.children if detail.family is not None else []
     best = detail.family.best if detail.family is not None else None
     for child in sorted(children, key=lambda each: (each.job == best, each.job)):
-        click.echo(f"==> {'the best: ' * (child.job == best)}job {child.job}"
-                   f" ({shown(spoken(child.params))}), {child.state.lower()} <==")  # fmt: skip
+        click.echo(
+            f"==> {'the best: ' * (child.job == best)}job {child.job}"
+            f" ({shown(spoken(child.params))}), {child.state.lower()} <=="
+        )
         for chunk in client.stream(f"/v1/jobs/{child.job}/logs", {"lines": str(lines)}):
             sys.stdout.buffer.write(chunk)
             sys.stdout.flush()

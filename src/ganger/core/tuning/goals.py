@@ -67,10 +67,13 @@ def front(points: Sequence[Sequence[float]], directions: Sequence[str]) -> list[
     signs = [1.0 if direction == "min" else -1.0 for direction in directions]
     bad = [tuple(s * v for s, v in zip(signs, point, strict=True)) for point in points]
     good: list[int] = []
-    for at in sorted((at for at in range(len(bad)) if not any(map(math.isnan, bad[at]))),
-                     key=lambda at: bad[at]):  # fmt: skip
+    for at in sorted(
+        (at for at in range(len(bad)) if not any(map(math.isnan, bad[at]))), key=lambda at: bad[at]
+    ):
         own = bad[at]
-        if all(bad[other] == own or any(a > b for a, b in zip(bad[other], own, strict=True))
-               for other in good):  # fmt: skip
+        if all(
+            bad[other] == own or any(a > b for a, b in zip(bad[other], own, strict=True))
+            for other in good
+        ):
             good.append(at)
     return sorted(good)

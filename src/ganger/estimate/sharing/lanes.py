@@ -47,10 +47,14 @@ def speeds(
     tenants do that request nothing."""
     demands = [lane.demand for lane in lanes]
     divided = divide([*beside, *map(Tenant, demands)])
-    rates = [part / demand if demand else 0.0
-             for part, demand in zip(divided[len(beside):], demands, strict=True)]  # fmt: skip
-    ours = [tuple(share * rate for share in lane.shares)
-            for lane, rate in zip(lanes, rates, strict=True)]  # fmt: skip
+    rates = [
+        part / demand if demand else 0.0
+        for part, demand in zip(divided[len(beside) :], demands, strict=True)
+    ]
+    ours = [
+        tuple(share * rate for share in lane.shares)
+        for lane, rate in zip(lanes, rates, strict=True)
+    ]
     return tuple(ours), divided[: len(beside)]
 
 

@@ -42,6 +42,8 @@ def together(
     for at, (seconds, part) in enumerate(zip(iterations, partly, strict=True)):
         extra[at % workers] += seconds - part
     period = sum(partly) + max(extra)
-    kept = (seconds * worth(each, fraction, workers)
-            for seconds, each in zip(iterations, passes, strict=True))  # fmt: skip
+    kept = (
+        seconds * worth(each, fraction, workers)
+        for seconds, each in zip(iterations, passes, strict=True)
+    )
     return sum(kept) / period

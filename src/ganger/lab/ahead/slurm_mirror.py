@@ -103,14 +103,16 @@ def mirror(
 
     without = sum(not one.gpus for one in live)
     left_out = [
-        f"{count} {what}" for count, what in (
+        f"{count} {what}"
+        for count, what in (
             (without, "jobs without GPUs"),
             (len(live) - without - len(jobs), "jobs of other partitions or nodes"),
             (len(barred), "jobs held back, since all nodes that they may have are closed"),
             (_ignored(live), "jobs whose constraint or node list is ignored: it is not understood"),
             (len(nodes) - len(specs), "nodes that are closed, or have GPUs of two types"),
-        ) if count
-    ]  # fmt: skip
+        )
+        if count
+    ]
     return SlurmMirror(copy, jobs, left_out)
 
 

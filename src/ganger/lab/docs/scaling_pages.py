@@ -10,6 +10,7 @@ import numpy as np
 from ganger.core.spec import ClusterSpec, JobSpec, Kind, NodeSpec, Role, Shape
 from ganger.core.state.jobs import declare
 from ganger.core.units import MINUTE, SECOND
+from ganger.lab.report.drawing import COLOURS
 from ganger.lab.result import Run
 from ganger.lab.serving.hosting import Traffic
 from ganger.lab.simulating.setup import Setup
@@ -90,11 +91,11 @@ def chart(run: Run) -> str:
         parts.append(_bar(x, BOTTOM - came * scale, long * width, came * scale, "#cfd6dd", "came"))
         if lost:
             down = min(lost * scale, _LOST)
-            parts.append(_bar(x, BOTTOM, long * width, down, "#e15759", "late or dropped"))
+            parts.append(_bar(x, BOTTOM, long * width, down, COLOURS[1], "late or dropped"))
         y = BOTTOM - EACH * (series["replicas"][at] or 0.0) * scale
         line += [f"{x:.1f} {y:.1f}", f"{x + long * width:.1f} {y:.1f}"]
     parts.append(
-        f'<path d="M{"L".join(line)}" fill="none" stroke="#4e79a7" stroke-width="2">'
+        f'<path d="M{"L".join(line)}" fill="none" stroke="{COLOURS[0]}" stroke-width="2">'
         "<title>replicas</title></path>"
     )
     return "\n".join([*parts, "</svg>"]) + "\n"

@@ -7,7 +7,6 @@ from functools import cache
 from itertools import combinations, permutations, product
 from typing import Any, Final, NamedTuple
 
-from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
 from ganger.core.spec import JobSpec
 from ganger.core.units import SECOND
@@ -30,7 +29,6 @@ from ganger.workloads.trace import Trace
 
 DURATIONS, ARRIVALS, PRIORITIES = (30, 10, 25, 40), (0, 0, 1, 4), (3, 1, 2, 4)
 """The lecture's; arrivals and priorities are always these."""
-LONGEST_SECONDS: Final = 1000
 
 
 class Rule(NamedTuple):
@@ -83,19 +81,6 @@ def four_jobs_trace(durations: Sequence[int] = DURATIONS) -> Trace:
         for i, (at, priority) in enumerate(zip(ARRIVALS, PRIORITIES, strict=True))
     ]
     return trace_of(specs, durations, SECOND)
-
-
-def parse_durations(text: str) -> tuple[int, ...]:
-    """`30,10,25,40` as seconds. Raises BadInput."""
-    words = [word.strip() for word in text.split(",")]
-    fits = all(word.isdecimal() and 0 < int(word[:9]) <= LONGEST_SECONDS for word in words)
-    if len(words) != len(DURATIONS) or not fits:
-        raise BadInput(
-            f"{text!r} is not four whole numbers from 1 to {LONGEST_SECONDS}",
-            where="--durations",
-            mend="write like 30,10,25,40",
-        )
-    return tuple(int(word) for word in words)
 
 
 def optimum_preemptive(durations: Sequence[int] = DURATIONS) -> float:

@@ -6,9 +6,8 @@ a reading that it does not state, the lesson says which.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +16,7 @@ from ganger.core.books.network import one_way, ring_all_reduce
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, JobSpec, NodeSpec
 from ganger.core.units import HOUR, SECOND
-from ganger.lab.lessons.four_jobs import four_jobs
 from ganger.lab.lessons.parts import (
-    LECTURE,
     Cell,
     Chart,
     Lesson,
@@ -302,37 +299,3 @@ def chapter_0() -> Lesson:
             " queue, 0 h with backfill), but its widget has 4 GPUs.",
         ],
     )
-
-
-LESSONS: dict[str, Callable[..., Lesson]] = {
-    "chapter-0": chapter_0,
-    "four-jobs": four_jobs,
-    "gang": gang,
-    "assignment": assignment,
-    "placement": placement,
-    "fairness": fairness,
-}
-"""By name, in the order of the lecture."""
-
-
-def to_json(lesson: Lesson) -> dict[str, Any]:
-    """The lesson as plain data; a chart as its intervals."""
-    parts: list[dict[str, Any]] = []
-    for part in lesson.parts:
-        if isinstance(part, str):
-            parts.append({"text": part})
-        elif isinstance(part, TableOf):
-            parts.append({"table": part.title, "columns": part.columns, "rows": part.rows})
-        else:
-            intervals = [segment._asdict() for segment in part.run.segments or []]
-            names = part.run.jobs.name
-            parts.append(
-                {"chart": part.title, "words": part.words, "jobs": names, "intervals": intervals}
-            )
-    return {
-        "format": "ganger-lesson/1",
-        "name": lesson.name,
-        "title": lesson.title,
-        "lecture": LECTURE,
-        "parts": parts,
-    }

@@ -33,16 +33,37 @@ class Objective:
 OBJECTIVES = {
     each.name: each
     for each in (
-        Objective("jct", "jct_mean_seconds", "mean JCT", "time",
-                  frozenset(("jct", "utilisation", "throughput", "locality"))),
-        Objective("fairness", "finish_time_fairness_p99", "99th percentile of rho", "number",
-                  frozenset(("fairness",))),
-        Objective("makespan", "makespan_seconds", "makespan", "time",
-                  frozenset(("makespan", "utilisation"))),
-        Objective("deadline", "deadline_missed_fraction", "deadlines missed", "ratio",
-                  frozenset(("deadline",)), ratios=False),
+        Objective(
+            "jct",
+            "jct_mean_seconds",
+            "mean JCT",
+            "time",
+            frozenset(("jct", "utilisation", "throughput", "locality")),
+        ),
+        Objective(
+            "fairness",
+            "finish_time_fairness_p99",
+            "99th percentile of rho",
+            "number",
+            frozenset(("fairness",)),
+        ),
+        Objective(
+            "makespan",
+            "makespan_seconds",
+            "makespan",
+            "time",
+            frozenset(("makespan", "utilisation")),
+        ),
+        Objective(
+            "deadline",
+            "deadline_missed_fraction",
+            "deadlines missed",
+            "ratio",
+            frozenset(("deadline",)),
+            ratios=False,
+        ),
     )
-}  # fmt: skip
+}
 GENERAL = frozenset(("fifo", "backfill", "sjf", "srtf", "las", "tiresias"))
 """Tried under every objective: what improves the mean often improves the rest."""
 

@@ -6,17 +6,25 @@ const SECONDS = { min: 60, h: 3600, d: 86400 };
 
 function el(name, attributes, ...children) {
   const node = document.createElementNS(NS, name);
-  for (const [key, value] of Object.entries(attributes || {})) node.setAttribute(key, value);
+  write(node, attributes || {});
   node.append(...children);
   return node;
 }
 function html(name, attributes, ...children) {
   const node = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes || {})) node.setAttribute(key, value);
+  write(node, attributes || {});
   node.append(...children);
   return node;
 }
-const colour = (series) => `var(--s${series % data.colours})`;
+function write(node, attributes) {
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "style") node.style.cssText = value; // which a policy without inline styles lets through
+    else node.setAttribute(key, value);
+  }
+}
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+const COLOURS = 12;
+const colour = (series) => `var(--s${series % COLOURS})`;
 // Beyond six, and again beyond twelve, lines differ by their dashes too.
 const dash = (series) => ["none", "7 3", "2 3", "9 3 2 3"][Math.floor(series / 6) % 4];
 
@@ -32,6 +40,7 @@ function tick(s) {
   if (s === 0) return "0";
   if (s < 1) return `${+(s * 1000).toPrecision(3)} ms`;
   if (s < 60) return `${+s.toPrecision(3)} s`;
+  if (s < 600 && s % 60) return `${Math.floor(s / 60)}m ${+(s % 60).toPrecision(3)}s`;
   if (s < 3600) return `${+(s / 60).toPrecision(3)} min`;
   if (s < 172800) return `${+(s / 3600).toPrecision(3)} h`;
   return `${Math.round(s / 86400).toLocaleString("en")} d`;
@@ -65,6 +74,25 @@ const CLOSER = [[...LOG_TICKS, 0.003, 0.03, 0.3, 3], [
 function logTicks(low, high) {
   const within = [LOG_TICKS, ...CLOSER].map((some) => some.filter((v) => v >= low && v <= high));
   return (within.find((some) => some.length > 2) || within.at(-1)).sort((a, b) => a - b);
+}
+
+const tipBox = document.getElementById("tip");
+function tip(words, x, y) {
+  tipBox.hidden = !words;
+  if (!words) return;
+  const rows = words[1].map(([name, value, series]) => {
+    const row = html("div", {}, ...(series === undefined ? [] : [html("i", { class: `swatch c${series % COLOURS}` })]), name);
+    row.append(html("span", {}, value));
+    return row;
+  });
+  tipBox.replaceChildren(html("b", {}, words[0]), ...rows);
+  const box = tipBox.getBoundingClientRect();
+  tipBox.style.left = `${Math.max(8, Math.min(x + 16, innerWidth - box.width - 8))}px`;
+  tipBox.style.top = `${Math.max(8, y + 16 + box.height > innerHeight ? y - box.height - 12 : y + 16)}px`;
+}
+function hover(node, words) {
+  node.addEventListener("pointermove", (event) => tip(words(), event.clientX, event.clientY));
+  node.addEventListener("pointerleave", () => tip(null));
 }
 
 function frame(box, height, label) {
@@ -105,9 +133,10 @@ function spread(labels, gap, low, high) {
 }
 
 // items: {series, label, value, half}. Horizontal bars, the best first, value at the end.
-// o: {title, what, say, down: largest first, limit: a line that nothing can be beyond}
+// o: {title, what, say, down: largest first, kept: in their own order, limit: a line that nothing can
+// be beyond}
 function bars(box, items, o) {
-  const rows = items.filter((i) => i.value !== null).sort((a, b) => (o.down ? b.value - a.value : a.value - b.value));
+  const rows = items.filter((i) => i.value !== null).sort((a, b) => (o.kept ? 0 : o.down ? b.value - a.value : a.value - b.value));
   const rowHeight = 34, m = { top: 4, right: 76, bottom: 8, left: 0 };
   const f = frame(box, m.top + m.bottom + Math.max(rows.length, 1) * rowHeight, o.title);
   m.left = Math.min(f.width * 0.36, 12 + 7.2 * Math.max(4, ...rows.map((r) => r.label.length)));
@@ -223,8 +252,8 @@ function exact(line, x) {
 
 // One small picture: its own line as an area, everybody else's as ghosts behind it.
 function facet(box, own, others, o) {
-  const m = { top: 6, right: 4, bottom: 20, left: 34 };
-  const f = frame(box, 120, `${own.label}: ${o.title} over time`);
+  const m = { top: 6, right: 4, bottom: 20, left: o.left || 34 };
+  const f = frame(box, o.height || 120, `${own.label}: ${o.title} over time`);
   const sx = (v) => m.left + (v / (o.x1 || 1)) * (f.width - m.left - m.right);
   const sy = (v) => f.height - m.bottom - (v / o.ticks.at(-1)) * (f.height - m.top - m.bottom);
   gridY(f, m, o.ticks.map((v) => [sy(v), v]), o.say);
@@ -242,6 +271,7 @@ function facet(box, own, others, o) {
   f.svg.append(cross);
   const text = { x: { stops: own.points.map((p) => p[0]), say: time }, y: { say: o.say }, at: exact };
   if (own.points.length) probe(f, { cross, sx, list: [own], o: text, m });
+  return { f, m, sx };
 }
 
 const SYMBOL = "fill:var(--paper);font-weight:600;pointer-events:none;font-size:11px";
@@ -260,13 +290,14 @@ function gantt(box, g, label) {
   for (const [job, start, end, row, rows, part = 0, parts = 1] of g.bars) {
     const [name, tenant, gpus] = g.jobs[job];
     const w = Math.max(sx(end) - sx(start), 0.75), h = rows * rowHeight / parts, y = sy(row) + part * h;
-    const bar = el("rect", { x: sx(start), y: y + 0.5, width: Math.max(w - 0.5, 0.5), height: Math.max(h - 1, 0.5), rx: Math.min(2, w / 3), fill: colour(job), opacity: job % (2 * data.colours) < data.colours ? 0.9 : 0.62 });
-    hover(bar, () => [name, [[g.beside || "tenant", tenant], ["GPUs", String(gpus)], ["from", time(start)], ["to", time(end)]]]);
+    const bar = el("rect", { x: sx(start), y: y + 0.5, width: Math.max(w - 0.5, 0.5), height: Math.max(h - 1, 0.5), rx: Math.min(2, w / 3), fill: colour(job), opacity: job % (2 * COLOURS) < COLOURS ? 0.9 : 0.62 });
+    hover(bar, () => [name, [...(tenant ? [[g.beside || "tenant", tenant]] : []), ["GPUs", String(gpus)], ["from", time(start)], ["to", time(end)]]]);
     f.svg.append(bar);
     if (w > 10 + 7 * String(job).length && h >= 11) {
       f.svg.append(el("text", { x: sx(start) + 4, y: y + h / 2 + 4, style: SYMBOL }, String(job)));
     }
   }
+  return { f, m, sx };
 }
 
 // boxes: [lane, microseconds from the first, how long, model, size, reason, outcome]

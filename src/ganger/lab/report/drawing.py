@@ -3,17 +3,23 @@ kept."""
 
 from __future__ import annotations
 
+import re
 from html import escape
+from importlib.resources import files
+from typing import Final
 
 from ganger.core.errors import BadInput
 from ganger.lab.report.gantt import symbol
 from ganger.lab.report.series import blocks
 from ganger.lab.result import Run, Segment
 
-COLOURS = (
-    "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#b07aa1", "#76b7b2", "#d4a017", "#9c755f",
-    "#ff9da7", "#7f7f7f", "#6b6ecf", "#8ca252",
-)  # fmt: skip
+COLOURS: Final[tuple[str, ...]] = tuple(
+    re.findall(
+        r"--s\d+: light-dark\((#\w{6}),",
+        files("ganger.lab.report").joinpath("tokens.css").read_text(encoding="utf-8"),
+    )
+)
+"""Those of all pages, as they are on white."""
 WIDTH, ROW, TOP, LEFT, RIGHT = 760, 18, 22, 84, 8
 """Pixels: of the picture, of a GPU's row, above the first row, and to both sides."""
 TICKS = 6

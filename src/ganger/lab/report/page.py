@@ -44,8 +44,8 @@ def fill(template: str, script: str, *, data: Any, **values: Any) -> str:
         .render(
             colours=COLOURS,
             data=Markup(_script_json(data)),
-            css=_asset("tokens.css") + _asset("style.css"),
-            scripts=[_asset("draw.js"), _asset("shared.js"), _asset(script)],
+            css=_asset("tokens.css") + _asset("charts.css") + _asset("style.css"),
+            scripts=[_asset(name) for name in ("draw.js", "save.js", "shared.js", script)],
             **values,
         )
     )

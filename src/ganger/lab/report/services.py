@@ -63,13 +63,17 @@ def tables(groups: Sequence[Group], colours: dict[str, int], at: int) -> dict[st
         groups,
         colours,
         lambda group, name: [
-            [f"{name}, clairvoyant" if foreseen else name,
-             *(text_of(means[group.label, name, foreseen, each.key], each.kind) or "\u2013"
-               for each in shown)]
+            [
+                f"{name}, clairvoyant" if foreseen else name,
+                *(
+                    text_of(means[group.label, name, foreseen, each.key], each.kind) or "\u2013"
+                    for each in shown
+                ),
+            ]
             for foreseen in (False, True)
             if (group.label, name, foreseen, shown[0].key) in means
         ],
-    )  # fmt: skip
+    )
     drops = _rows(groups, colours, _drops)
     classes = _rows(groups, colours, _classes)
     return {

@@ -2,30 +2,10 @@
 // What every page does: tips, legends, tables that sort, choices, and redrawing. A page has its own
 // `state` (at least panel and hidden) and CHARTS.
 const data = JSON.parse(document.getElementById("data").textContent);
-const tipBox = document.getElementById("tip");
-const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 const label = (group) => data.labels[group.series];
 const panel = () => data.panels[state.panel];
 const shown = (p = panel()) => p.groups.filter((g) => !state.hidden.has(g.series));
 const metric = (group, name) => group.metrics[name] || [null, null];
-
-function tip(words, x, y) {
-  tipBox.hidden = !words;
-  if (!words) return;
-  const rows = words[1].map(([name, value, series]) => {
-    const row = html("div", {}, ...(series === undefined ? [] : [html("i", { class: `swatch c${series % data.colours}` })]), name);
-    row.append(html("span", {}, value));
-    return row;
-  });
-  tipBox.replaceChildren(html("b", {}, words[0]), ...rows);
-  const box = tipBox.getBoundingClientRect();
-  tipBox.style.left = `${Math.max(8, Math.min(x + 16, innerWidth - box.width - 8))}px`;
-  tipBox.style.top = `${Math.max(8, y + 16 + box.height > innerHeight ? y - box.height - 12 : y + 16)}px`;
-}
-function hover(node, words) {
-  node.addEventListener("pointermove", (event) => tip(words(), event.clientX, event.clientY));
-  node.addEventListener("pointerleave", () => tip(null));
-}
 
 const PER_CENT = { ticks: [0, 0.25, 0.5, 0.75, 1], text: (v) => `${v * 100}%`, say: share };
 // One point for all that is too short to draw, and a level line to the right edge at the end.
@@ -131,7 +111,7 @@ function theme() {
     root.dataset.theme = dark ? "light" : "dark";
   });
 }
-function begin() { legend(); choices(); theme(); show(); }
+function begin() { legend(); choices(); theme(); show(); savable(); }
 let width = innerWidth, waiting = 0;
 addEventListener("resize", () => {
   if (innerWidth === width) return;

@@ -17,15 +17,8 @@ from ganger.core.spec import Kind, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, SECOND, WHOLE
-from ganger.lab.serving.fleet import Fleet
-from ganger.lab.serving.run import (
-    SOON,
-    all_known,
-    foretold,
-    give_caches,
-    pipelines_of,
-    right_of,
-)
+from ganger.lab.serving.fleet import Fleet, give_caches
+from ganger.lab.serving.run import SOON, all_known, foretold, pipelines_of, right_of
 from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.tokens import rooms_of
@@ -33,6 +26,7 @@ from ganger.lab.serving.watching import Watched, Watching
 from ganger.lab.serving.windows.capacity import capacity_of
 from ganger.lab.serving.windows.choosing import Parts
 from ganger.lab.serving.windows.holding import HeldBack
+from ganger.lab.serving.windows.words import check_windows
 from ganger.lab.serving.yardsticks.bound import COARSE, Bound
 from ganger.lab.serving.yardsticks.classes import ClassKey, bounded_by_class, keys_of
 from ganger.lab.serving.yardsticks.future import Columns
@@ -120,9 +114,15 @@ class Served:
     """The host of a run, and the figures of its services at the end."""
 
     def __init__(
-        self, trace: Trace, nodes: Nodes, traffic: Traffic, window: int, seed: int, *,
+        self,
+        trace: Trace,
+        nodes: Nodes,
+        traffic: Traffic,
+        window: int,
+        seed: int,
+        *,
         validate: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._tallies: dict[str, Tally] = {}
         self._watchings: dict[str, Watching] = {}
         self._bounds: dict[str, _Bounds] = {}
@@ -162,9 +162,15 @@ class Served:
         )
 
     def _requested(
-        self, name: str, model: str, held: Mapping[str, int], role: Role, begins: int,
-        traffic: Traffic, seed: int,
-    ) -> Requested:  # fmt: skip
+        self,
+        name: str,
+        model: str,
+        held: Mapping[str, int],
+        role: Role,
+        begins: int,
+        traffic: Traffic,
+        seed: int,
+    ) -> Requested:
         """A service on up to so many places of each type of device (`held`)."""
         most, share = role.range[1], role.needs.share / WHOLE
         made = _Made(model, tuple(held), most, share, traffic, seed)
@@ -199,18 +205,11 @@ class Served:
 
     def _hold(self, name: str, made: _Made, router: Router, traffic: Traffic) -> HeldBack:
         """The requests of a service by windows. Raises BadInput where each has to be run."""
-        for why, given in (
-            (f"{router.name} knows all requests that come",
-             router.can.foresees and not router.can.ahead),
-            (f"{router.name} gives lanes back over time", router.can.retires),
-            (f"{name} is a pipeline", bool(made.models.pipelines)),
-            ("a report draws every window", traffic.watch),
-        ):  # fmt: skip
-            if given:
-                raise BadInput(f"{why}: that needs every request", where="--by-windows",
-                               mend="leave one of the two out")  # fmt: skip
-        back = self._backs[name] = HeldBack(made.checked(), self._window, made.tally, made.needs)
-        return back
+        others = {f"{name} is a pipeline": bool(made.models.pipelines)}
+        others["a report draws every window"] = traffic.watch
+        check_windows(router, "--by-windows", others)
+        self._backs[name] = HeldBack(made.checked(), self._window, made.tally, made.needs)
+        return self._backs[name]
 
     def _plane(
         self, made: _Made, router: Router, back: HeldBack | None, parts: Parts
@@ -344,11 +343,13 @@ class _Made:
         pipelines = pipelines_of(self.models)
         return World(self.known, lanes, pipelines=pipelines, seed=self._seed, tenants=tenants)
 
-    def source(self, world: World, router: Router | None, faster: float = 1.0,
-               some: Requests | None = None) -> Source:  # fmt: skip
+    def source(
+        self, world: World, router: Router | None, faster: float = 1.0, some: Requests | None = None
+    ) -> Source:
         """The requests of the service, or `some` of them."""
-        return Source(some or self._only, self.models, self._fleet, world, router,
-                      self._traffic.slo, faster)  # fmt: skip
+        return Source(
+            some or self._only, self.models, self._fleet, world, router, self._traffic.slo, faster
+        )
 
     def checked(self) -> Requests:
         """The requests of the service, of which each is possible; else reading raises BadInput."""
@@ -392,9 +393,14 @@ class _Made:
         return cost / capacity_of(self.checked(), lambda _: cost, answered)
 
     def bound(
-        self, held: Mapping[str, int], begins: int, classes: Collection[ClassKey], *,
-        divides: bool, coarse: bool,
-    ) -> tuple[Bound, dict[ClassKey, Bound]]:  # fmt: skip
+        self,
+        held: Mapping[str, int],
+        begins: int,
+        classes: Collection[ClassKey],
+        *,
+        divides: bool,
+        coarse: bool,
+    ) -> tuple[Bound, dict[ClassKey, Bound]]:
         """The most that can be in time with as many replicas as there may be from the submission
         of the service on (`begins`), each once it has loaded; on so many places of each type; and
         of each class if it were alone. `divides`: whether requests may be cut that a batch could

@@ -76,8 +76,10 @@ def prepared(models: Models, recipe: str | Router, machine: Machine, seed: int =
     families = families_of(models, known)
     if families and not router.can.chooses:
         names = ", ".join(name for name, _ in families)
-        notes.append(f"{router.name} does not choose among the models of {names}: each is served by"
-                     " its own name")  # fmt: skip
+        notes.append(
+            f"{router.name} does not choose among the models of {names}: each is served by"
+            " its own name"
+        )
         families = []
     for name, variants in families:
         where = f"{models.source}: family {name!r}"
@@ -100,9 +102,12 @@ def _try(router: Router, world: World, family: str) -> None:
 
 
 def serve_models(
-    served: Served, machine: Machine, settings: Settings, began: Began,
+    served: Served,
+    machine: Machine,
+    settings: Settings,
+    began: Began,
     inherited: Inherited | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Serve until SIGTERM or SIGINT. Raises BadInput."""
     settings = changed(settings, threads=machine.threads, cores=tuple(available_cores()))
     serve(served.world, served.router, served.models, settings, began, inherited)
@@ -200,9 +205,13 @@ def _known(model: Model, servable: Servable, device: str, share: float) -> Known
 
 
 def _lanes(
-    models: Models, known: Sequence[Known], router: Router, machine: Machine, device: str,
+    models: Models,
+    known: Sequence[Known],
+    router: Router,
+    machine: Machine,
+    device: str,
     share: float,
-) -> tuple[list[Lane], list[Store]]:  # fmt: skip
+) -> tuple[list[Lane], list[Store]]:
     """Lanes, each a device of its own, or as many beside each other as the recipe wants; with a
     limit of memory that not all models fit into, stores and lanes that copy."""
     count = machine.lanes * router.can.streams

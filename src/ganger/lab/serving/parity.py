@@ -72,8 +72,9 @@ def goodput_off(pairs: Sequence[Pair]) -> float:
     """By which part of the requests that came goodput is off, on average over recipes."""
     parts = [
         abs(pair.live["goodput_per_second"] - pair.simulated["goodput_per_second"]) / pair.rate
-        for pair in pairs if pair.counted
-    ]  # fmt: skip
+        for pair in pairs
+        if pair.counted
+    ]
     return sum(parts) / len(parts) if parts else float("nan")
 
 
@@ -91,9 +92,7 @@ class Study:
     seed: int = 0
     cores: tuple[int, int] = (0, 1)
 
-    def run(
-        self, recipes: Sequence[str], runs: int, tell: Callable[[str], None]
-    ) -> list[Pair]:  # fmt: skip
+    def run(self, recipes: Sequence[str], runs: int, tell: Callable[[str], None]) -> list[Pair]:
         """Every recipe, so many runs of each; one that is void is played again, up to twice as many
         times more. Raises BadInput."""
         models = read_models(str(self.file))
@@ -149,14 +148,14 @@ class Study:
 
     def _requests(
         self, names: tuple[str, ...], rate: float, seed: int, seconds: float = 0.0
-    ) -> Requests:  # fmt: skip
+    ) -> Requests:
         mix = Mix(models=len(names), names=names, slo=self.slo)
         duration = seconds or self.seconds
         return generated(constant(rate), seed=seed, duration=duration, mix=mix)
 
     def _simulated(
         self, models: Models, recipe: str, names: tuple[str, ...], rate: float, seed: int
-    ) -> Figures:  # fmt: skip
+    ) -> Figures:
         fleet = Fleet(((next(iter(models.devices)), 1),))
         setup = Setup(slo=self.slo, seed=seed)
         return serve(self._requests(names, rate, seed), models, fleet, recipe, setup).metrics
@@ -199,5 +198,7 @@ def _server(file: Path, recipe: str, core: int) -> Iterator[str]:
 
 def _medians(runs: Sequence[Figures]) -> dict[str, float]:
     """Of each figure that is compared."""
-    return {name: float(median(each[name] or 0.0 for each in runs)) if runs else float("nan")
-            for name in COMPARED}  # fmt: skip
+    return {
+        name: float(median(each[name] or 0.0 for each in runs)) if runs else float("nan")
+        for name in COMPARED
+    }

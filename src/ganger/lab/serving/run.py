@@ -15,17 +15,18 @@ from numpy.typing import NDArray
 from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
 from ganger.core.serving.tokens import Times
-from ganger.core.serving.world import Known, Lane, Latencies, Pipeline, Stage, World
-from ganger.core.units import HOUR, NEVER, SECOND, format_duration
-from ganger.lab.serving.fleet import Fleet, price_of
+from ganger.core.serving.world import Known, Latencies, Pipeline, Stage, World
+from ganger.core.units import NEVER, SECOND, format_duration
+from ganger.lab.serving.fleet import Fleet, billed, check_beside, give_caches, memory_of
 from ganger.lab.serving.source import Source
-from ganger.lab.serving.tally import Tally
-from ganger.lab.serving.tokens import Usual, apart, rooms_of, speaks, usual_of
+from ganger.lab.serving.tally import Tally, written
+from ganger.lab.serving.tokens import Usual, rooms_of, speaks, usual_of
 from ganger.lab.serving.trouble import UNTROUBLED, Trouble
 from ganger.lab.serving.watching import Watched, Watching
 from ganger.lab.serving.windows.capacity import capacity_of
-from ganger.lab.serving.windows.keeping import Kept
+from ganger.lab.serving.windows.keeping import Kept, holds_for
 from ganger.lab.serving.windows.thinning import Windowed
+from ganger.lab.serving.windows.words import check_windows
 from ganger.lab.serving.yardsticks.bound import COARSE, Bound
 from ganger.lab.serving.yardsticks.classes import ClassKey, bounded_by_class
 from ganger.lab.serving.yardsticks.future import Ahead, Columns, Future
@@ -92,8 +93,9 @@ class Place(NamedTuple):
         """What tells it from the others; "" where it is the only one."""
         words = (self.fleet, f"load {self.faster:g}", f"SLO {format_duration(self.slo)}"
                  if self.slo < NEVER else "no SLO")  # fmt: skip
-        return ", ".join(word for at, word in enumerate(words)
-                         if len({each[at] for each in among}) > 1)  # fmt: skip
+        return ", ".join(
+            word for at, word in enumerate(words) if len({each[at] for each in among}) > 1
+        )
 
 
 @dataclass
@@ -146,47 +148,50 @@ class ServingRun:
 
 
 def serve(
-    requests: Requests, models: Models, fleet: Fleet, recipe: str | Router, setup: Setup, *,
-    per_request: Path | None = None, progress: Callable[[int], None] = lambda count: None,
-) -> ServingRun:  # fmt: skip
+    requests: Requests,
+    models: Models,
+    fleet: Fleet,
+    recipe: str | Router,
+    setup: Setup,
+    *,
+    per_request: Path | None = None,
+    progress: Callable[[int], None] = lambda count: None,
+) -> ServingRun:
     """Drive the router over all requests; `progress` hears how many have come. Raises BadInput."""
     router = make_router(recipe) if isinstance(recipe, str) else recipe
+    name = recipe if isinstance(recipe, str) else router.name
     began = time.process_time()
-    known = all_known(requests, models, fleet)
-    lanes, stores = fleet.lanes(_memory(known, models, fleet, router), router.can.streams)
-    give_caches(lanes, known, models, router)
-    if router.can.streams > 1:
-        _priced(known, fleet, router)
-    families = families_of(models, known) if router.can.chooses else []
-    pipelines = pipelines_of(models) if router.can.pipelines else []
-    world = World(known, lanes, stores, families=families, pipelines=pipelines, seed=setup.seed,
-                  tenants=requests.tenants.values)  # fmt: skip
+    world = _world(requests, models, fleet, router, setup.seed)
+    known = world.models
     physics = Physics(known, noise=setup.noise, seed=setup.seed)
     right = [right_of(model) for model in models.models.values()]
     windowed = kept = None
     if setup.windows:
         windowed = _windowed(requests, models, fleet, router, setup, world, right, per_request)
-        name = recipe if isinstance(recipe, str) else router.name
-        kept = Kept(setup.table, name, str(fleet), _holds_for(name, fleet, setup, known, right),
-                    requests, like=setup.like)  # fmt: skip
+        holds = holds_for(name, fleet, setup, known, right)
+        kept = Kept(setup.table, name, str(fleet), holds, requests, like=setup.like)
         kept.restore(windowed)
     some = requests if windowed is None else windowed.requests
     source = Source(some, models, fleet, world, router, setup.slo, setup.faster, progress)
-    sizes = () if windowed is None else (SOON, SOON)
-    chunks: Iterator[Columns] = source.chunks(*sizes)
+    chunks: Iterator[Columns] = source.chunks(*(() if windowed is None else (SOON, SOON)))
     if router.can.foresees:
         again = Source(requests, models, fleet, world, router, setup.slo, setup.faster)
         chunks = foretold(world, router, chunks, again)
-    made = None if per_request is None else per_request.with_name(per_request.name + ".new")
-    out = None if made is None else made.open("w", newline="", encoding="utf-8")
-    try:
+    with written(per_request) as out:
         tally = Tally(world, right, out, setup.slo_ttft, setup.slo_tpot)
         watching = Watching(world) if setup.watch else None
         parts = None if windowed is None else windowed.parts
         watches = [each for each in (tally, watching, parts) if each is not None]
-        plane = Plane(world, router, physics, chunks, watches, tally.retired,
-                      KEEP if windowed is None else SOON,
-                      outputs_of(models) if families else None)  # fmt: skip
+        plane = Plane(
+            world,
+            router,
+            physics,
+            chunks,
+            watches,
+            tally.retired,
+            KEEP if windowed is None else SOON,
+            outputs_of(models) if world.families else None,
+        )
         drive(plane, setup.trouble.changes(fleet, setup.seed))
         plane.finish()
         if not tally.requests:
@@ -194,33 +199,58 @@ def serve(
         if windowed is not None and kept is not None:
             windowed.complete(tally)
             kept.save(windowed)
-    except BaseException:
-        if out is not None and made is not None:
-            out.close()
-            made.unlink(missing_ok=True)
-        raise
-    if out is not None and made is not None and per_request is not None:
-        out.close()
-        made.replace(per_request)  # what was there before is lost only to a whole one
     return ServingRun(
-        recipe if isinstance(recipe, str) else router.name, str(fleet), setup,
-        _billed(tally.metrics(fleet.size * router.can.streams), fleet, dict(setup.prices)),
-        tally.dropped, _by_model(world, tally),
-        _remarks(requests, source, setup), time.process_time() - began, tally.in_time(),
-        "future" if router.can.foresees else "", tally.classes.rows(),
+        name,
+        str(fleet),
+        setup,
+        billed(tally.metrics(fleet.size * router.can.streams), fleet, dict(setup.prices)),
+        tally.dropped,
+        _by_model(world, tally),
+        _remarks(requests, source, setup),
+        time.process_time() - began,
+        tally.in_time(),
+        "future" if router.can.foresees else "",
+        tally.classes.rows(),
         None if watching is None else watching.found(tally.latencies, tally.requests),
-        source.dated, not source.asks_slo, None if windowed is None else windowed.to_json(),
-    )  # fmt: skip
+        source.dated,
+        not source.asks_slo,
+        None if windowed is None else windowed.to_json(),
+    )
+
+
+def _world(requests: Requests, models: Models, fleet: Fleet, router: Router, seed: int) -> World:
+    """What the router decides about. Raises BadInput."""
+    known = all_known(requests, models, fleet)
+    lanes, stores = fleet.lanes(memory_of(known, models, fleet, router), router.can.streams)
+    give_caches(lanes, known, models, router)
+    if router.can.streams > 1:
+        check_beside(known, fleet, router)
+    families = families_of(models, known) if router.can.chooses else []
+    pipelines = pipelines_of(models) if router.can.pipelines else []
+    return World(
+        known,
+        lanes,
+        stores,
+        families=families,
+        pipelines=pipelines,
+        seed=seed,
+        tenants=requests.tenants.values,
+    )
 
 
 def _by_model(world: World, tally: Tally) -> list[dict[str, Any]]:
     """Figures by what was asked for."""
     asked, in_time, dropped = tally.by_model.tolist()
     return [
-        {"model": world.asked(at), "requests": asked[at], "attainment": in_time[at] / asked[at],
-         "dropped": dropped[at]}
-        for at in range(len(world.variants)) if asked[at]
-    ]  # fmt: skip
+        {
+            "model": world.asked(at),
+            "requests": asked[at],
+            "attainment": in_time[at] / asked[at],
+            "dropped": dropped[at],
+        }
+        for at in range(len(world.variants))
+        if asked[at]
+    ]
 
 
 def foretold(
@@ -235,54 +265,23 @@ def foretold(
     return chunks
 
 
-def _billed(
-    metrics: dict[str, float | int | None], fleet: Fleet, prices: Mapping[str, float]
-) -> dict[str, float | int | None]:
-    """The same with `cost`: of all devices for as long as the run was, and that of a million
-    requests in time. Raises BadInput where a type has no price."""
-    if not prices:
-        return metrics
-    cost = 0.0
-    for name, count in fleet.devices:
-        together, device = apart(name)
-        price = prices[name] if name in prices else together * price_of(device, prices)
-        cost += price * count * (metrics["span_seconds"] or 0.0) * SECOND / HOUR
-    in_time = (metrics["answered"] or 0) - (metrics["late"] or 0)
-    return {
-        **metrics,
-        "cost": cost,
-        "cost_per_million_in_time": cost / in_time * 1e6 if in_time else None,
-    }
-
-
-def _holds_for(
-    recipe: str, fleet: Fleet, setup: Setup, known: Sequence[Known],
-    right: Sequence[NDArray[np.bool_] | float | None],
-) -> str:  # fmt: skip
-    """In words, all that the table of a run by windows depends on besides the requests."""
-    answers = [each.tobytes() if isinstance(each, np.ndarray) else each for each in right]
-    plain = replace(setup, table="", like=False, prices=())
-    return "\n".join(map(repr, (recipe, str(fleet), plain, known, answers)))
-
-
 def _windowed(
-    requests: Requests, models: Models, fleet: Fleet, router: Router, setup: Setup, world: World,
-    right: Sequence[NDArray[np.bool_] | float | None], per_request: Path | None,
-) -> Windowed:  # fmt: skip
+    requests: Requests,
+    models: Models,
+    fleet: Fleet,
+    router: Router,
+    setup: Setup,
+    world: World,
+    right: Sequence[NDArray[np.bool_] | float | None],
+    per_request: Path | None,
+) -> Windowed:
     """The requests by windows. Raises BadInput where something has to be known of every request."""
-    for why, given in (
-        (
-            f"{router.name} knows all requests that come",
-            router.can.foresees and not router.can.ahead,
-        ),
-        (f"{router.name} gives lanes back over time", router.can.retires),
-        ("devices fail or are slow", setup.trouble != UNTROUBLED),
-        ("a report draws every window", setup.watch),
-        ("a file with a row for each request", per_request is not None),
-    ):
-        if given:
-            raise BadInput(f"{why}: that needs every request", where="--windows",
-                           mend="leave one of the two out")  # fmt: skip
+    others = {
+        "devices fail or are slow": setup.trouble != UNTROUBLED,
+        "a report draws every window": setup.watch,
+        "a file with a row for each request": per_request is not None,
+    }
+    check_windows(router, "--windows", others)
     rates = Rates(world.models, fleet.devices, world.variants, router.can.streams, world.pipelines)
     code = {world.asked(at): at for at in range(len(world.variants))}
     checked = matched(requests, models, slo=setup.slo)
@@ -297,9 +296,13 @@ def _windowed(
         return parts, (run.metrics["span_seconds"] or 0.0) * SECOND
 
     return Windowed(
-        checked, setup.windows, setup.faster, cost, capacity_of(checked, cost, answered),
+        checked,
+        setup.windows,
+        setup.faster,
+        cost,
+        capacity_of(checked, cost, answered),
         lambda: Tally(world, right, None, setup.slo_ttft, setup.slo_tpot),
-    )  # fmt: skip
+    )
 
 
 def _remarks(requests: Requests, source: Source, setup: Setup) -> list[str]:
@@ -309,15 +312,24 @@ def _remarks(requests: Requests, source: Source, setup: Setup) -> list[str]:
     if not late:
         lines.append("no request has a deadline: every answer counts as in time (give --slo)")
     if setup.slo < NEVER and not source.asks_slo:
-        lines.append(f"every request states its deadline: the SLO of {format_duration(setup.slo)}"
-                     " that was given counts for none")  # fmt: skip
+        lines.append(
+            f"every request states its deadline: the SLO of {format_duration(setup.slo)}"
+            " that was given counts for none"
+        )
     return lines
 
 
 def bound_of(
-    requests: Requests, models: Models, fleet: Fleet, setup: Setup, streams: int = 1,
-    count: int = MANY, *, divides: bool = False, classes: Collection[ClassKey] = (),
-) -> tuple[Bound, dict[ClassKey, Bound]]:  # fmt: skip
+    requests: Requests,
+    models: Models,
+    fleet: Fleet,
+    setup: Setup,
+    streams: int = 1,
+    count: int = MANY,
+    *,
+    divides: bool = False,
+    classes: Collection[ClassKey] = (),
+) -> tuple[Bound, dict[ClassKey, Bound]]:
     """The most that any recipe can have in time that runs at most `streams` batches on a device at
     once, and of each of the classes if it were alone; `count`: how many requests there are, if that
     is known; `divides`: whether it may cut requests that a batch could hold. Of a log that is so
@@ -329,14 +341,28 @@ def bound_of(
     lanes, _ = fleet.lanes(None)
     for lane in lanes:
         lane.cache = rooms.get(lane.type, -1)
-    world = World(known, lanes, families=families, pipelines=pipelines_of(models),
-                  tenants=requests.tenants.values)  # fmt: skip
+    world = World(
+        known,
+        lanes,
+        families=families,
+        pipelines=pipelines_of(models),
+        tenants=requests.tenants.values,
+    )
     source = Source(requests, models, fleet, world, None, setup.slo, setup.faster)
-    rates = Rates(known, fleet.devices, world.variants, streams, world.pipelines, divides=divides,
-                  talking=Talking(rooms, count, setup.slo_ttft, setup.slo_tpot),
-                  noise=setup.noise, lots=setup.seed)  # fmt: skip
-    return bounded_by_class(source.chunks(), rates, world, classes,
-                            coarse=bool(setup.windows) and count > COARSE)  # fmt: skip
+    rates = Rates(
+        known,
+        fleet.devices,
+        world.variants,
+        streams,
+        world.pipelines,
+        divides=divides,
+        talking=Talking(rooms, count, setup.slo_ttft, setup.slo_tpot),
+        noise=setup.noise,
+        lots=setup.seed,
+    )
+    return bounded_by_class(
+        source.chunks(), rates, world, classes, coarse=bool(setup.windows) and count > COARSE
+    )
 
 
 def all_known(requests: Requests, models: Models, fleet: Fleet, share: float = 1.0) -> list[Known]:
@@ -350,28 +376,13 @@ def all_known(requests: Requests, models: Models, fleet: Fleet, share: float = 1
     ]
 
 
-def give_caches(
-    lanes: Sequence[Lane], known: Sequence[Known], models: Models, router: Router
-) -> None:
-    """Tell lanes how much room they have for caches of token models. Raises BadInput where lanes of
-    a device would share one, or models are loaded into it."""
-    rooms = rooms_of(models, [lane.type for lane in lanes])
-    for lane in lanes:
-        if not any(lane.type in each.tokens for each in known):
-            continue
-        if router.can.streams > 1 or lane.store >= 0:
-            raise BadInput(
-                f"{router.name} cannot share the memory of {lane.type} with the caches of token"
-                " models", where=router.name, mend="use another recipe, or devices on which all"
-                " models fit",
-            )  # fmt: skip
-        lane.cache = rooms.get(lane.type, -1)
-
-
 def known_of(
-    model: Model, fleet: Fleet, usual: Usual = _USUAL, rooms: Mapping[str, int] = {},
+    model: Model,
+    fleet: Fleet,
+    usual: Usual = _USUAL,
+    rooms: Mapping[str, int] = {},
     share: float = 1.0,
-) -> Known:  # fmt: skip
+) -> Known:
     """What routers and the simulator know of a model on this `share` of the types of the fleet; of
     a token model with requests of the `usual` lengths, and `rooms` for caches by type: it runs on
     whole devices only."""
@@ -386,14 +397,28 @@ def known_of(
         found = model.on(name, share)
         if found is not None:
             sizes = np.arange(1, min(found.largest, _LARGEST) + 1)
-            tables[name, share] = Latencies(_micros(found.mean_seconds(sizes)),
-                                          _micros(found.p99_seconds(sizes)))  # fmt: skip
+            tables[name, share] = Latencies(
+                _micros(found.mean_seconds(sizes)), _micros(found.p99_seconds(sizes))
+            )
     graph = model.operators
     borders, layers = ((), ()) if graph is None else (graph.borders, graph.layers)
-    beside = {(each.device, share): each.beside for each in model.latency
-              if model.on(each.device, share) is each and each.beside}  # fmt: skip
-    return Known(model.name, tables, model.bytes, round(model.load_seconds * SECOND),
-                 model.accuracy, borders, beside, tokens, cache_bytes, layers)  # fmt: skip
+    beside = {
+        (each.device, share): each.beside
+        for each in model.latency
+        if model.on(each.device, share) is each and each.beside
+    }
+    return Known(
+        model.name,
+        tables,
+        model.bytes,
+        round(model.load_seconds * SECOND),
+        model.accuracy,
+        borders,
+        beside,
+        tokens,
+        cache_bytes,
+        layers,
+    )
 
 
 def families_of(models: Models, known: Sequence[Known]) -> list[tuple[str, tuple[int, ...]]]:
@@ -415,17 +440,26 @@ def pipelines_of(models: Models) -> list[Pipeline]:
         for source, target, items in pipeline.edges:
             feeds[number[source]].append((number[target], items))
         fed = [to for some in feeds for to, _ in some]
-        found.append(Pipeline(pipeline.name, tuple(
-            Stage(name, place[model], tuple(sorted(feeds[at])), fed.count(at))
-            for at, (name, model) in enumerate(pipeline.stages)
-        )))  # fmt: skip
+        found.append(
+            Pipeline(
+                pipeline.name,
+                tuple(
+                    Stage(name, place[model], tuple(sorted(feeds[at])), fed.count(at))
+                    for at, (name, model) in enumerate(pipeline.stages)
+                ),
+            )
+        )
     return found
 
 
 def outputs_of(models: Models) -> Outputs:
     """What models were recorded to say."""
-    return Outputs([None if model.predicted is None else model.predicted.tolist()
-                    for model in models.models.values()])  # fmt: skip
+    return Outputs(
+        [
+            None if model.predicted is None else model.predicted.tolist()
+            for model in models.models.values()
+        ]
+    )
 
 
 def _micros(seconds: NDArray[np.float64]) -> list[int]:
@@ -437,46 +471,3 @@ def right_of(model: Model) -> NDArray[np.bool_] | float | None:
     if model.predicted is not None and model.labels is not None:
         return np.equal(model.predicted, model.labels)
     return None if isnan(model.accuracy) else model.accuracy
-
-
-def _memory(
-    known: Sequence[Known], models: Models, fleet: Fleet, router: Router
-) -> dict[str, int] | None:
-    """MiB by type where memory is watched: where all sizes are stated and not all models fit.
-    Raises BadInput where the recipe cannot load models."""
-    sizes = {name: models.devices.get(name, 0) for name, _ in fleet.devices}
-    there = [model.bytes for model in known if model.latencies]
-    need = sum(there)
-    if not all(sizes.values()) or not all(there):
-        return None
-    tight = [name for name, mib in sizes.items() if mib << 20 < need]
-    if not tight:
-        return None
-    most = max(sizes.values())
-    for model in known:
-        if model.bytes > most << 20:
-            raise BadInput(
-                f"{model.name!r} needs {model.bytes / (1 << 30):.2f} GiB, and no device of {fleet}"
-                " has so much", where=models.source, mend="leave it out, or take a larger device",
-            )  # fmt: skip
-    if not router.can.loads:
-        raise BadInput(
-            f"the models need {need / (1 << 30):.2f} GiB, {tight[0]} has"
-            f" {sizes[tight[0]] / 1024:.2f}",
-            where=router.name,
-            mend="use a recipe that loads models, such as clockwork or cache.lru, or give it a"
-            " cache, as in serve.triton(cache=lru)",
-        )
-    return sizes
-
-
-def _priced(known: Sequence[Known], fleet: Fleet, router: Router) -> None:
-    """Complain where nobody measured what batches beside each other take. Raises BadInput."""
-    for model in known:
-        for type_, share in model.latencies:
-            if (type_, share) not in model.beside:
-                raise BadInput(
-                    f"{router.name} runs batches beside each other, and what that costs"
-                    f" {model.name!r} on {type_} is not known", where=str(fleet),
-                    mend="add `beside` to its latency in the models file",
-                )  # fmt: skip

@@ -38,20 +38,31 @@ class Source:
     have come."""
 
     def __init__(
-        self, requests: Requests, models: Models, fleet: Fleet, world: World, router: Router | None,
-        slo: int = NEVER, faster: float = 1.0,
+        self,
+        requests: Requests,
+        models: Models,
+        fleet: Fleet,
+        world: World,
+        router: Router | None,
+        slo: int = NEVER,
+        faster: float = 1.0,
         progress: Callable[[int], None] = lambda count: None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._requests, self._models, self._fleet = requests, models, fleet
         self._router, self._progress = router, progress
         self._slo, self._faster = slo, faster
         self._code = {world.asked(at): at for at in range(len(world.variants))}
-        largest = [max((each.largest for each in model.latencies.values()), default=0)
-                   for model in world.models]  # fmt: skip
+        largest = [
+            max((each.largest for each in model.latencies.values()), default=0)
+            for model in world.models
+        ]
         self._largest = np.array(
-            [*(min(largest[model] for model in those) for those in world.variants if those),
-             *(_most_items(each, largest) for each in world.pipelines)], np.int64
-        )  # fmt: skip
+            [
+                *(min(largest[model] for model in those) for those in world.variants if those),
+                *(_most_items(each, largest) for each in world.pipelines),
+            ],
+            np.int64,
+        )
         """By what is asked for: of a family, what every variant can take; of a pipeline, what is
         not too many tasks."""
         self._lengths = Lengths(world, requests.row)
@@ -97,8 +108,11 @@ class Source:
             column = getattr(chunk, name)
             if column is not None:
                 columns[name] = _machine(column)
-        columns.update(self._lengths.columns(chunk.prompt_tokens, chunk.output_tokens, chunk.items,
-                                             model, before))  # fmt: skip
+        columns.update(
+            self._lengths.columns(
+                chunk.prompt_tokens, chunk.output_tokens, chunk.items, model, before
+            )
+        )
         router = self._router
         if chunk.label is None and chunk.input is not None and router and router.can.chooses:
             columns["label"] = self._true(chunk.input, model)
@@ -126,36 +140,47 @@ class Source:
                     f"{name!r} is a pipeline, and {self._router.name} does not run pipelines",
                     where=where,
                     mend="use a recipe that does, such as nexus, or let requests name a model",
-                )  # fmt: skip
+                )
             if self._router is not None and not self._router.can.chooses:
                 raise BadInput(
                     f"{name!r} is a family of models, and {self._router.name} does not choose"
-                    " among models", where=where,
+                    " among models",
+                    where=where,
                     mend="use a recipe that does, such as clipper, or let requests name a model",
-                )  # fmt: skip
-            raise BadInput(f"no model of the family {name!r} was measured on {self._fleet}",
-                           where=where,
-                           mend="add a latency there to the models file")  # fmt: skip
+                )
+            raise BadInput(
+                f"no model of the family {name!r} was measured on {self._fleet}",
+                where=where,
+                mend="add a latency there to the models file",
+            )
         if not self._largest[at]:
             if name in self._models.pipelines:
                 self._refuse_pipeline(name)
             model = self._models.models.get(name)
             lanes = [lane_of(each) for each in model.tokens] if model is not None else []
-            raise BadInput(f"model {name!r} was not measured on {self._fleet}",
-                           where=where,
-                           mend=f"use lanes of {' or '.join(lanes)}, as in {lanes[0]}:4" if lanes
-                           else "add its latency there to the models file")  # fmt: skip
+            raise BadInput(
+                f"model {name!r} was not measured on {self._fleet}",
+                where=where,
+                mend=f"use lanes of {' or '.join(lanes)}, as in {lanes[0]}:4"
+                if lanes
+                else "add its latency there to the models file",
+            )
         return at
 
     def _refuse_pipeline(self, name: str) -> None:
         """Complain about a pipeline of which not a single item can be worked on."""
         for stage, model in self._models.pipelines[name].stages:
             if not self._largest[self._code[model]]:
-                raise BadInput(f"model {model!r} of stage {stage!r} was not measured on"
-                               f" {self._fleet}", where=f"pipeline {name!r}",
-                               mend="add its latency there to the models file")  # fmt: skip
-        raise BadInput(f"an item of a request is more than {_TASKS:,} items of its stages",
-                       where=f"pipeline {name!r}", mend="let its edges hand on fewer")  # fmt: skip
+                raise BadInput(
+                    f"model {model!r} of stage {stage!r} was not measured on {self._fleet}",
+                    where=f"pipeline {name!r}",
+                    mend="add its latency there to the models file",
+                )
+        raise BadInput(
+            f"an item of a request is more than {_TASKS:,} items of its stages",
+            where=f"pipeline {name!r}",
+            mend="let its edges hand on fewer",
+        )
 
     def _fits(self, items: NDArray[np.int32], model: NDArray[np.int64], before: int) -> None:
         over = np.flatnonzero(items > self._largest[model])
@@ -171,7 +196,7 @@ class Source:
                 f"it brings {int(items[row])} inputs, and {why}",
                 where=self._requests.row(before + row),
                 mend="measure larger batches, or split the request",
-            )  # fmt: skip
+            )
 
 
 def _most_items(pipeline: Pipeline, largest: Sequence[int]) -> int:

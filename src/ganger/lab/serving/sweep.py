@@ -187,11 +187,17 @@ def widest_bound(
     pipelines have."""
     bounds = [
         bound_of(
-            load(), models, fleet, replace(setup, seed=seed), streams, count, divides=divides,
+            load(),
+            models,
+            fleet,
+            replace(setup, seed=seed),
+            streams,
+            count,
+            divides=divides,
             classes=classes,
         )
         for seed in dict.fromkeys(seeds)
-    ]  # fmt: skip
+    ]
     whole = max((bound for bound, _ in bounds), key=lambda bound: bound.in_time)
     alone = {
         key: max((each[key] for _, each in bounds), key=lambda bound: bound.in_time)

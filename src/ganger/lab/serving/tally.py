@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, TextIO
 
 import numpy as np
@@ -317,3 +319,20 @@ def _shared_out(count: int, among: Mapping[str, int]) -> dict[str, int]:
     for name in closest[: count - sum(parts.values())]:
         parts[name] += 1
     return parts
+
+
+@contextmanager
+def written(path: Path | None) -> Iterator[TextIO | None]:
+    """A file to write to, which takes the place of `path` if all goes well: what was there before
+    is lost only to a whole one. None where there is no path."""
+    if path is None:
+        yield None
+        return
+    made = path.with_name(path.name + ".new")
+    try:
+        with made.open("w", newline="", encoding="utf-8") as out:
+            yield out
+        made.replace(path)
+    except BaseException:
+        made.unlink(missing_ok=True)
+        raise

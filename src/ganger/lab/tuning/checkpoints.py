@@ -48,9 +48,10 @@ def keep_of(text: str, where: str = "--keep") -> Keep:
         name, equals, amount = (piece.strip() for piece in word.partition("="))
         if not equals or name not in _NAMES or name in limits:
             raise BadInput(
-                f"{word!r} does not say what is kept", where=where,
+                f"{word!r} does not say what is kept",
+                where=where,
                 mend="write like best=1,last=2,disk=20GiB",
-            )  # fmt: skip
+            )
         if name == "disk":
             limits[name] = parse_memory(amount, where=f"{where}: disk") * _MIB
         elif not _NUMBER.fullmatch(amount) or int(amount) > _MOST:
@@ -123,9 +124,10 @@ def refuse_used(folder: Path) -> None:
     might be removed."""
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(
-            "it holds something already", where=f"--checkpoints: {folder}",
+            "it holds something already",
+            where=f"--checkpoints: {folder}",
             mend="with --keep, name a folder that is new or empty",
-        )  # fmt: skip
+        )
 
 
 def thin(
@@ -173,16 +175,18 @@ def _refuse_foreign(folder: Path, stated: Sequence[str]) -> None:
         raise BadInput("it is not a folder", where=str(folder))
     if not stated or any(not text or Path(text).parent.resolve() != folder for text in stated):
         raise BadInput(
-            "the trials of this search do not save there", where=str(folder),
+            "the trials of this search do not save there",
+            where=str(folder),
             mend="name the folder of --checkpoints",
-        )  # fmt: skip
+        )
     for path in (folder, *folder.parents):
         status = path.stat()
         if status.st_uid not in (0, os.geteuid()) or others_may_change(status):
             raise BadInput(
-                f"others may change {'it' if path == folder else path}", where=str(folder),
+                f"others may change {'it' if path == folder else path}",
+                where=str(folder),
                 mend="save in a folder that only you can change",
-            )  # fmt: skip
+            )
 
 
 def _saved(job: JobDetail, child: ChildAnswer, folder: Path) -> Saved | None:

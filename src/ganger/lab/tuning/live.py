@@ -65,9 +65,10 @@ def _refuse_unknown_names(experiment: Experiment) -> None:
             raise BadInput(
                 f"{{{name}}} has {'not always' if sometimes else 'never'} a value",
                 where=f"{experiment.where}: command",
-                mend="read GANGER_CONFIGURATION in the program" if sometimes
+                mend="read GANGER_CONFIGURATION in the program"
+                if sometimes
                 else f"write one of {', '.join(sorted(always))}",
-            )  # fmt: skip
+            )
 
 
 def _lower(names: set[str]) -> set[str]:
@@ -113,8 +114,11 @@ def _tried(experiment: Experiment, choice: Chosen) -> dict[str, Any]:
     if copying and choice.searcher != "random":
         raise BadInput("tune.pbt begins with random trials", where="searcher", mend="leave it out")
     if is_own(choice.searcher) and space is None:
-        raise BadInput("what does its searcher propose from?", where=f"{experiment.where}: space",
-                       mend="add a space")  # fmt: skip
+        raise BadInput(
+            "what does its searcher propose from?",
+            where=f"{experiment.where}: space",
+            mend="add a space",
+        )
     if is_own(choice.searcher):
         return {
             "configurations": [words(point) for point in experiment.points],

@@ -159,8 +159,9 @@ def _goals(experiment: Experiment, trials: list[Trial]) -> dict[str, Any]:
         goals["trials_feasible"] = sum(trial.feasible for trial in reported)
     if document.metrics:
         kept = [trial for trial in reported if trial.feasible]
-        points = [[trial.last, *(trial.metrics[name] for name in document.metrics)]
-                  for trial in kept]  # fmt: skip
+        points = [
+            [trial.last, *(trial.metrics[name] for name in document.metrics)] for trial in kept
+        ]
         goals["pareto"] = [
             {
                 "trial": kept[at].number,

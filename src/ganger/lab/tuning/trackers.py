@@ -35,8 +35,9 @@ def to_tensorboard(folder: Path, search: Search, trials: Sequence[Tried]) -> int
     its parameters for the tab of hyper-parameters. How many. Raises
     BadInput for a folder in which there is something, and where tensorboardX is not installed."""
     if not _installed("tensorboardX"):
-        raise BadInput("it needs tensorboardX", where="--tensorboard",
-                       mend="install ganger[tensorboard]")  # fmt: skip
+        raise BadInput(
+            "it needs tensorboardX", where="--tensorboard", mend="install ganger[tensorboard]"
+        )
     from tensorboardX import FileWriter
     from tensorboardX.summary import hparams, scalar
 
@@ -44,8 +45,11 @@ def to_tensorboard(folder: Path, search: Search, trials: Sequence[Tried]) -> int
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            raise BadInput("it holds something already", where=str(folder),
-                           mend="name a folder that is new or empty")  # fmt: skip
+            raise BadInput(
+                "it holds something already",
+                where=str(folder),
+                mend="name a folder that is new or empty",
+            )
         for trial in reporting:
             began = search.began.get(trial.label, 0.0)
             writer = FileWriter(str(folder / f"trial-{trial.label}"))
@@ -83,8 +87,11 @@ def to_mlflow(where: str, search: Search, trials: Sequence[Tried]) -> int:
         experiment = known.experiment_id if known else client.create_experiment(search.name)
         mine = f"tags.`{_SEARCH}` = '{search.number}'"
         if client.search_runs([experiment], mine, max_results=1):
-            raise BadInput(f"search {search.number} is there already", where=where,
-                           mend="name another place, or delete its runs")  # fmt: skip
+            raise BadInput(
+                f"search {search.number} is there already",
+                where=where,
+                mend="name another place, or delete its runs",
+            )
         for trial in reporting:
             _run(client, experiment, search, trial)
     except (MlflowException, OSError) as error:
@@ -97,8 +104,9 @@ def _run(client: Any, experiment: str, search: Search, trial: Tried) -> None:
 
     began = 1000 * search.began.get(trial.label, 0.0)
     tags = {_SEARCH: str(search.number), "ganger.job": trial.label}
-    run = client.create_run(experiment, start_time=round(began), tags=tags,
-                            run_name=f"trial {trial.label}").info.run_id  # fmt: skip
+    run = client.create_run(
+        experiment, start_time=round(began), tags=tags, run_name=f"trial {trial.label}"
+    ).info.run_id
     params = [Param(name, word) for name, word in trial.params.items()]
     values = [
         Metric(name, value, round(began + 1000 * seconds), round(epoch))

@@ -33,7 +33,7 @@ _NOTHING: Final[tuple[Do, ...]] = ()
 Queues: TypeAlias = Fifo | Earliest
 
 
-class Memory(Struct):
+class Memory(Struct, kw_only=True):
     """What a composed router remembers. `ready`: by group, a heap of (key of the head, queue)."""
 
     group_of: list[int]
@@ -42,22 +42,22 @@ class Memory(Struct):
     """By model: the groups that may run it."""
     lanes_of: list[list[int]]
     """By group: its lanes that are up."""
-    queues: list[Queues]
-    queue_of: dict[tuple[int, int], int]
+    queues: list[Queues] = []
+    queue_of: dict[tuple[int, int], int] = {}
     ready: list[list[tuple[int, int]]]
-    awake: set[int]
+    awake: set[int] = set()
     """The groups that have anything in `ready`."""
-    listed: list[int]
+    listed: list[int] = []
     """By queue: its key in `ready`, -1 where it is not there; other entries of it are stale."""
-    parked: dict[int, int]
+    parked: dict[int, int] = {}
     """By queue that waits for more: the length at which it is ready."""
-    timers: list[tuple[int, int]]
+    timers: list[tuple[int, int]] = []
     """A heap of (until, queue) for those; others are stale."""
     load: list[int]
     """By lane: inputs that wait there or run; kept only where a dispatcher asks for it."""
     turns: list[int]
     """By model: requests that were dispatched."""
-    stranded: list[int]
+    stranded: list[int] = []
     """Requests and tasks for which no lane is up."""
     able: list[list[int]]
     """By what is asked for: the models that answer it and that some lane may run."""
@@ -108,16 +108,21 @@ class Composed:
         groups = grouped(world, self.name, each=self.dispatch is not None, apart=self.apart)
         count = len(groups.lanes)
         asks = self.asking is not None and (world.families or self.asking.keeps)
+        staging = self.staging
+        stages = staging is not None and (world.pipelines or staging.cuts)
         return Memory(
-            groups.of_lane, groups.of_model, groups.lanes, [], {}, [[] for _ in range(count)],
-            set(), [], {}, [], [0] * len(world.lanes), [0] * len(world.models), [],
-            [[model for model in those if groups.of_model[model]] for those in world.variants],
-            self.batching.begin(world),
-            self.asking.begin(world) if self.asking is not None and asks else None,
-            self.staging.begin(world)
-            if self.staging is not None and (world.pipelines or self.staging.cuts) else None,
-            None if self.residency is None else self.residency.begin(world),
-        )  # fmt: skip
+            group_of=groups.of_lane,
+            groups_of=groups.of_model,
+            lanes_of=groups.lanes,
+            ready=[[] for _ in range(count)],
+            load=[0] * len(world.lanes),
+            turns=[0] * len(world.models),
+            able=[[model for model in those if groups.of_model[model]] for those in world.variants],
+            learned=self.batching.begin(world),
+            asked=self.asking.begin(world) if self.asking is not None and asks else None,
+            staged=staging.begin(world) if stages and staging is not None else None,
+            kept=None if self.residency is None else self.residency.begin(world),
+        )
 
     def arrive(self, world: World, rows: range) -> None:
         """Each waits in the queue of its model, and of its lane where one is chosen."""
@@ -195,9 +200,13 @@ class Composed:
         self._push(world, memory, model, groups, [number])
 
     def _push(
-        self, world: World, memory: Memory, model: int, groups: list[int],
+        self,
+        world: World,
+        memory: Memory,
+        model: int,
+        groups: list[int],
         rows: range | list[int],
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not groups:
             self._refuse(world, rows, "no lane runs its model")
             return
@@ -378,8 +387,9 @@ class Composed:
         """How many requests have to come before any queue that waits for more can be ready."""
         if len(memory.parked) > _FEW:
             return 1
-        return min((length - len(memory.queues[at]) for at, length in memory.parked.items()),
-                   default=1)  # fmt: skip
+        return min(
+            (length - len(memory.queues[at]) for at, length in memory.parked.items()), default=1
+        )
 
     def _form(self, world: World, memory: Memory, queue: Queues, lane: Lane) -> Form:
         """What the batching says; whom it refuses no longer counts as load."""

@@ -186,12 +186,14 @@ class Tenants:
         """Start trials while there is room; whether some wait."""
         trials, draft = memory.trials, view.draft
         running = [
-            at for at, job in enumerate(trials)
+            at
+            for at, job in enumerate(trials)
             if view.at.phase[job] < _FINISHED and draft.holds(job) is not None
-        ]  # fmt: skip
+        ]
         room = (int(view.at.size[search]) - self._held(view, trials)) // self.gpus
-        waiting = [at for at, job in enumerate(trials)
-                   if may_start(view, job) and draft.holds(job) is None]  # fmt: skip
+        waiting = [
+            at for at, job in enumerate(trials) if may_start(view, job) and draft.holds(job) is None
+        ]
         if room <= 0 or not waiting:
             return memory, bool(waiting)
         models, model = view.jobs.models, view.at.model

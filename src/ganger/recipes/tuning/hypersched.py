@@ -188,10 +188,12 @@ class ByDeadline:
             weights = np.ones(len(best))
             if self.dealing is Dealing.SOFTMAX:
                 curves = race.view.trials
-                bads = np.array([
-                    race.badness(curves[job], math.inf) if job in curves else math.inf
-                    for job in best
-                ])  # fmt: skip
+                bads = np.array(
+                    [
+                        race.badness(curves[job], math.inf) if job in curves else math.inf
+                        for job in best
+                    ]
+                )
                 if bads.min() < math.inf:  # who has not reported has nothing beside who has
                     weights = np.exp(bads.min() - bads)
             parts = np.floor(rest * weights / weights.sum() + 1e-9).astype(int).tolist()

@@ -220,10 +220,15 @@ class Rounds:
         budget = self.gpu_hours / length
         return planned(
             Wanted(
-                self.rounds, self.eta, budget, self.progress or self.rounds, self.trials, gpus,
+                self.rounds,
+                self.eta,
+                budget,
+                self.progress or self.rounds,
+                self.trials,
+                gpus,
                 scaling,
             )
-        )  # fmt: skip
+        )
 
 
 @recipe(

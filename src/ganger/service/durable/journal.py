@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -125,14 +125,11 @@ class Attempt(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-def _attempt(
-    attempt: int, started: int | None, ended: int | None, outcome: str, placement: bytes | None,
-    note: str,
-) -> Attempt:  # fmt: skip
-    return Attempt(
-        attempt, -1 if started is None else started, -1 if ended is None else ended, outcome,
-        None if placement is None else _PLACEMENT.decode(placement), note,
-    )  # fmt: skip
+def _attempt(columns: Sequence[Any]) -> Attempt:
+    attempt, started, ended, outcome, placement, note = columns
+    held = None if placement is None else _PLACEMENT.decode(placement)
+    began, over = (-1 if time is None else time for time in (started, ended))
+    return Attempt(attempt, began, over, outcome, held, note)
 
 
 class SetAside(msgspec.Struct, frozen=True):
@@ -178,8 +175,7 @@ def readable(path: Path) -> Iterator[None]:
     try:
         yield
     except (sqlite3.DatabaseError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadInput(f"the journal is damaged: {error}", where=str(path),
-                       mend=_DAMAGED) from None  # fmt: skip
+        raise BadInput(f"the journal is damaged: {error}", where=str(path), mend=_DAMAGED) from None
 
 
 _LOOKED_AT: Final = 64 << 20
@@ -225,16 +221,18 @@ class Journal:
                 self.db.execute("PRAGMA synchronous = FULL")
             self._migrate(readonly)
         except (sqlite3.Error, OSError) as error:
-            raise BadInput(f"no journal can be kept there: {error}", where=str(path),
-                           mend=_mend_of(str(error))) from None  # fmt: skip
+            raise BadInput(
+                f"no journal can be kept there: {error}", where=str(path), mend=_mend_of(str(error))
+            ) from None
 
     def _migrate(self, readonly: bool) -> None:
         (version,) = self.db.execute("PRAGMA user_version").fetchone()
         if version > len(MIGRATIONS):
             raise BadInput(
-                f"its format {version} is not {len(MIGRATIONS)}", where=str(self.path),
+                f"its format {version} is not {len(MIGRATIONS)}",
+                where=str(self.path),
                 mend="use the version of Ganger that wrote it",
-            )  # fmt: skip
+            )
         self.version = version if readonly else len(MIGRATIONS)
         if readonly:
             return
@@ -328,8 +326,9 @@ class Journal:
         """The last snapshot of a segment, or the one it starts with; None: it starts empty."""
         found = self.db.execute(
             "SELECT data FROM snapshots WHERE segment = ? AND first >= ?"
-            " ORDER BY revision DESC LIMIT 1", (segment, int(first)),
-        ).fetchone()  # fmt: skip
+            " ORDER BY revision DESC LIMIT 1",
+            (segment, int(first)),
+        ).fetchone()
         return None if found is None else _SNAPSHOT.decode(found[0])
 
     # ------------------------------------------------------------------ steps
@@ -353,8 +352,9 @@ class Journal:
         """Batches of the revisions in (after, until], each with its plan, oldest first."""
         found = self.db.execute(
             "SELECT revision, at, events, plan FROM batches LEFT JOIN plans USING (revision)"
-            " WHERE revision > ? AND revision <= ? ORDER BY revision", (after, until),
-        )  # fmt: skip
+            " WHERE revision > ? AND revision <= ? ORDER BY revision",
+            (after, until),
+        )
         for revision, at, events, plan in found:
             decided = None if plan is None else PLAN.decode(plan)
             yield revision, Batch(at, _EVENTS.decode(events)), decided
@@ -386,10 +386,9 @@ class Journal:
         likes."""
         cursor.executemany(
             "INSERT INTO set_aside (revision, made, job, record, what, why)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
-            [(one.revision, one.made, one.job, one.record[:ASIDE_BYTES_MAX], one.what, one.why)
-             for one in records],
-        )  # fmt: skip
+            f" VALUES (:revision, :made, :job, substr(:record, 1, {ASIDE_BYTES_MAX}), :what, :why)",
+            map(msgspec.structs.asdict, records),
+        )
         cursor.execute(
             "DELETE FROM set_aside WHERE job < 0 AND id <= (SELECT max(id) FROM set_aside) - ?",
             (SET_ASIDE_MAX,),
@@ -413,9 +412,11 @@ class Journal:
         """Keep the facts of new jobs."""
         cursor.executemany(
             "INSERT INTO jobs VALUES (?, ?, ?, ?, ?, ?)",
-            ((job, facts.name, facts.array, facts.task, int(facts.hold), ENCODE(facts))
-             for job, facts in jobs),
-        )  # fmt: skip
+            (
+                (job, facts.name, facts.array, facts.task, int(facts.hold), ENCODE(facts))
+                for job, facts in jobs
+            ),
+        )
 
     @staticmethod
     def write_held(cursor: sqlite3.Cursor, job: int, held: bool) -> None:
@@ -449,9 +450,10 @@ class Journal:
         """What became of each attempt of a job, oldest first."""
         found = self.db.execute(
             f"SELECT attempt, started, ended, outcome, placement, {self._note} FROM attempts"
-            " WHERE job = ? ORDER BY attempt", (job,),
-        )  # fmt: skip
-        return [_attempt(*columns) for columns in found]
+            " WHERE job = ? ORDER BY attempt",
+            (job,),
+        )
+        return [_attempt(columns) for columns in found]
 
     def all_attempts(self) -> Iterator[tuple[int, Attempt]]:
         """Every attempt of every job that was placed, in order."""
@@ -460,7 +462,7 @@ class Journal:
             " WHERE placement IS NOT NULL ORDER BY job, attempt"
         )
         for job, *columns in found:
-            yield job, _attempt(*columns)
+            yield job, _attempt(columns)
 
     def outcomes(self) -> dict[int, str]:
         """Of every job whose last ended attempt did not end well: how it ended."""

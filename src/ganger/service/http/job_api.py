@@ -366,8 +366,11 @@ def _outside(request: Request) -> tuple[int, Proposals]:
         known = world.daemon.reader.facts(row).family
     proposals = known.proposals if known is not None else None
     if others or proposals is None or proposals.searcher != OUTSIDE:
-        raise BadInput("nobody is asked what it tries", where="jobs", mend="name one search whose"
-                       f" searcher is {OUTSIDE}")  # fmt: skip
+        raise BadInput(
+            "nobody is asked what it tries",
+            where="jobs",
+            mend=f"name one search whose searcher is {OUTSIDE}",
+        )
     return row, proposals
 
 

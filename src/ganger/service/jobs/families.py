@@ -210,9 +210,10 @@ def refuse_unpriced(spec: JobSpec, nodes: Nodes) -> None:
     codes = set(nodes.gpu_type[: nodes.n][nodes.gpus[: nodes.n] > 0].tolist())
     kinds = [nodes.type_specs[code] for code in sorted(codes)]
     free = [
-        kind.name for kind in kinds
+        kind.name
+        for kind in kinds
         if kind.price <= 0 and (not spec.shape.gpu_types or kind.name in spec.shape.gpu_types)
-    ]  # fmt: skip
+    ]
     if free:
         raise BadInput(
             f"GPUs of type {free[0]} have no price, so that a budget of money would never be used",
@@ -227,8 +228,9 @@ def text_of_trials(request: JobRequest) -> int:
         return 0
     listed = sum(len(name) + len(each[name]) for each in request.configurations for name in each)
     many = math.prod(map(len, request.params.values()))
-    listed += sum(len(name) + len(each.params[name])
-                  for each in request.earlier for name in each.params)  # fmt: skip
+    listed += sum(
+        len(name) + len(each.params[name]) for each in request.earlier for name in each.params
+    )
     return listed + sum(
         many * len(name) + many // len(values) * sum(map(len, values))
         for name, values in request.params.items()

@@ -89,8 +89,9 @@ def read(request: Any, signature: Signature) -> Inference:
         kind = kinds[each.name]
         feeds[each.name] = _tensor(each, kind, raw[at] if raw else None)
     wanted = range(len(signature.outputs))
-    places = [place_of(each.name, parameters_of(each.parameters), signature)
-              for each in request.outputs] or wanted  # fmt: skip
+    places = [
+        place_of(each.name, parameters_of(each.parameters), signature) for each in request.outputs
+    ] or wanted
     outputs = [(place, bool(raw)) for place in places]
     return Inference(request.id, parameters_of(request.parameters), feeds, outputs)
 
@@ -136,6 +137,9 @@ def write(asked: Asked, outcome: Outcome, signature: Signature) -> Any:
         else:
             field = getattr(output.contents, _CONTENTS[tensor.datatype])
             values = array.ravel()
-            field.extend([str(each).encode() for each in values]
-                         if tensor.datatype == "BYTES" else values.tolist())  # fmt: skip
+            field.extend(
+                [str(each).encode() for each in values]
+                if tensor.datatype == "BYTES"
+                else values.tolist()
+            )
     return response

@@ -209,20 +209,20 @@ class GrpcService:
 
     async def _model_ready(
         self, given: Any, tenant: Tenant, context: Context, call: Request
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         code = self._desk.code(given.name, given.version)
         return CLASSES["ModelReadyResponse"](ready=self._desk.is_ready(code))
 
     async def _server_metadata(
         self, given: Any, tenant: Tenant, context: Context, call: Request
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         return CLASSES["ServerMetadataResponse"](
             name="ganger", version=__version__, extensions=EXTENSIONS
         )
 
     async def _model_metadata(
         self, given: Any, tenant: Tenant, context: Context, call: Request
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         code = self._desk.code(given.name, given.version)
         signature = self._desk.signature(code)
         tensors = [
@@ -230,9 +230,12 @@ class GrpcService:
             for group in (signature.inputs, signature.outputs)
         ]
         return CLASSES["ModelMetadataResponse"](
-            name=signature.name, versions=[VERSION], platform=self._desk.platform(code),
-            inputs=tensors[0], outputs=tensors[1],
-        )  # fmt: skip
+            name=signature.name,
+            versions=[VERSION],
+            platform=self._desk.platform(code),
+            inputs=tensors[0],
+            outputs=tensors[1],
+        )
 
     async def _index(self, given: Any, tenant: Tenant, context: Context, call: Request) -> Any:
         states = [self._desk.state(code) for code in range(len(self._desk.models))]
@@ -250,9 +253,12 @@ class GrpcService:
         desk.admit(tenant)
         signature = desk.signature(model)
         asked = desk.asked(
-            model, read(given, signature), tenant,
-            lambda: blake2b(call.body, digest_size=16).digest(), _within(context),
-        )  # fmt: skip
+            model,
+            read(given, signature),
+            tenant,
+            lambda: blake2b(call.body, digest_size=16).digest(),
+            _within(context),
+        )
         future: asyncio.Future[Outcome] = self._loop.create_future()
         gone = desk.take(asked, lambda outcome: None if future.done() else _set(future, outcome))
         try:

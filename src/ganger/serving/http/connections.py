@@ -126,8 +126,9 @@ class Door:
         """Whether one more may come; one that does nothing makes way for it."""
         if len(self.open) < self.limits.connections:
             return True
-        oldest = min((each for each in self.open if each.is_idle), key=lambda each: each.since,
-                     default=None)  # fmt: skip
+        oldest = min(
+            (each for each in self.open if each.is_idle), key=lambda each: each.since, default=None
+        )
         if oldest is None:
             return False
         oldest.hang_up()
@@ -340,9 +341,14 @@ class Connection(asyncio.Protocol):
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         self._body = []
         request = Request(
-            self._parser.get_method().decode("latin-1"), self._path(), self._headers, body,
-            self.since, bool(self._parser.should_keep_alive()), tenant=self._tenant,
-        )  # fmt: skip
+            self._parser.get_method().decode("latin-1"),
+            self._path(),
+            self._headers,
+            body,
+            self.since,
+            bool(self._parser.should_keep_alive()),
+            tenant=self._tenant,
+        )
         self._phase, self.since = "", monotonic()
         self._waiting.append(request)
         if self._request is None and not self._stalled:
@@ -392,9 +398,15 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._go_on)
 
     def _write(
-        self, status: int, body: list[bytes], headers: Iterable[tuple[str, str]], kind: str,
-        keeps: bool, *, bare: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        status: int,
+        body: list[bytes],
+        headers: Iterable[tuple[str, str]],
+        kind: str,
+        keeps: bool,
+        *,
+        bare: bool = False,
+    ) -> None:
         lines = [
             f"HTTP/1.1 {status} {_PHRASES.get(status, '')}\r\n"
             f"content-type: {kind}\r\ncontent-length: {sum(map(len, body))}\r\n"
@@ -404,9 +416,7 @@ class Connection(asyncio.Protocol):
         head = "".join(lines).encode("latin-1")
         self._transport.write(head if bare else b"".join([head, *body]))
 
-    def _refuse(
-        self, status: int, why: str, headers: Iterable[tuple[str, str]] = ()
-    ) -> None:  # fmt: skip
+    def _refuse(self, status: int, why: str, headers: Iterable[tuple[str, str]] = ()) -> None:
         """What came cannot be answered as a request: say why, and close."""
         if self._ends:
             return

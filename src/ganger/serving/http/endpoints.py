@@ -74,9 +74,14 @@ class Endpoints:
             self._answer(connection, request, status, [body], kind=kind)
 
     def _answer(
-        self, connection: Connection, request: Request, status: int, body: list[bytes],
-        headers: Sequence[tuple[str, str]] = NO_HEADERS, kind: str = "application/json",
-    ) -> None:  # fmt: skip
+        self,
+        connection: Connection,
+        request: Request,
+        status: int,
+        body: list[bytes],
+        headers: Sequence[tuple[str, str]] = NO_HEADERS,
+        kind: str = "application/json",
+    ) -> None:
         connection.reply(request, status, body, [("x-request-id", request.id), *headers], kind)
 
     # ------------------------------------------------------------------ what is known
@@ -99,9 +104,7 @@ class Endpoints:
             case ["v2", "health", "ready"]:
                 return self._whether(self._desk.ready)
             case ["v2"]:
-                return _json(
-                    {"name": "ganger", "version": __version__, "extensions": _EXTENSIONS}
-                )  # fmt: skip
+                return _json({"name": "ganger", "version": __version__, "extensions": _EXTENSIONS})
             case ["metrics"]:
                 return HTTPStatus.OK, exposition(self._figures, self._desk.plane), CONTENT_TYPE
             case ["v2", "models", "stats"]:
@@ -149,8 +152,9 @@ class Endpoints:
             ) from None
         tenant = self._desk.tenants.all[request.tenant]
         right = self._desk.feedback(tenant, model, given.id, given.label)
-        return _json({"model_name": self._desk.signature(model).name, "id": given.id,
-                      "right": right})  # fmt: skip
+        return _json(
+            {"model_name": self._desk.signature(model).name, "id": given.id, "right": right}
+        )
 
     def _statistics(self, models: Sequence[int]) -> tuple[int, bytes, str]:
         return _json({"model_stats": [self._figures.statistics(model) for model in models]})

@@ -103,9 +103,11 @@ class Reception:
         made: Any = None
         try:
             made = await loop.connect_accepted_socket(
-                self._door.make, sock, ssl=self._certificate.context,
+                self._door.make,
+                sock,
+                ssl=self._certificate.context,
                 ssl_handshake_timeout=SHAKE_SECONDS,
-            )  # fmt: skip
+            )
         except (OSError, ValueError):
             pass  # it does not speak TLS, or went away
         finally:

@@ -79,10 +79,16 @@ class Plane:
     """
 
     def __init__(
-        self, world: World, router: Router, physics: Physics, chunks: Iterator[Columns],
-        watches: Sequence[Watch] = (), on_retire: Callable[[int], None] = lambda lane: None,
-        keep: int = KEEP, outputs: Outputs | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        world: World,
+        router: Router,
+        physics: Physics,
+        chunks: Iterator[Columns],
+        watches: Sequence[Watch] = (),
+        on_retire: Callable[[int], None] = lambda lane: None,
+        keep: int = KEEP,
+        outputs: Outputs | None = None,
+    ) -> None:
         self.world, self.router = world, router
         self._outputs = outputs
         self.physics, self._chunks, self._watches = physics, chunks, list(watches)

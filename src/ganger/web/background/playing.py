@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 
@@ -17,22 +19,28 @@ class Asked(msgspec.Struct):
 
 
 class Replay(msgspec.Struct):
-    """One recipe's run: segments of (job, start, end in seconds, node, mask of GPUs), when each job
-    was over (None: never), and figures by name."""
+    """One recipe's run: the bars of its Gantt chart as reports have them (None: `undrawn` says
+    why), means over equal slices of time (`slices`), the moments in seconds at which GPUs `held`
+    and jobs `waiting` changed, when each job was over (None: never), figures by name, and its
+    decisions (seconds, news, what was done, why others wait), `skipped` of which are not kept."""
 
     recipe: str
-    segments: list[tuple[int, float, float, int, int]]
+    drawn: dict[str, Any] | None
+    undrawn: str
+    slices: dict[str, list[float | None]]
+    moments: list[float]
+    held: list[float]
+    waiting: list[int]
     ends: list[float | None]
-    figures: dict[str, float]
+    figures: dict[str, float | None]
+    decisions: list[tuple[float, str, list[str], list[str]]]
+    skipped: int
 
 
 class Played(msgspec.Struct):
-    """All runs: the GPUs of each node, of each job its name, GPUs and arrival in seconds, and the
-    last end."""
+    """All runs: the GPUs of each node, when each job came, and the last end, in seconds."""
 
     nodes: list[int]
-    names: list[str]
-    gpus: list[int]
     arrivals: list[float]
     end: float
     runs: list[Replay]

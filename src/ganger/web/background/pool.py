@@ -24,8 +24,8 @@ SECONDS_MAX: Final = 180
 MEMORY_MAX: Final = 4 << 30
 """Bytes of addresses."""
 _LINE_MAX: Final = 16 << 20
-_LARGE: Final = ("traces", "cluster")
-"""What is asked and not kept when it is done."""
+_LARGE: Final = {"compare": ("traces", "cluster")}
+"""By kind: what is asked and not kept when it is done."""
 OVER: Final = ("done", "failed", "ended")
 
 
@@ -123,7 +123,8 @@ class Pool:
         except (OSError, ValueError, msgspec.MsgspecError) as error:
             self._failed(work, f"it could not be done: {error}")
         finally:
-            work.asked = {key: each for key, each in work.asked.items() if key not in _LARGE}
+            large = _LARGE.get(work.kind, ())
+            work.asked = {key: each for key, each in work.asked.items() if key not in large}
 
     async def _child(self, work: Work) -> None:
         """One process from its begin to its end."""

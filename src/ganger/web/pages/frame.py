@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, Final
 from urllib.parse import urlencode
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -112,9 +113,17 @@ def html(request: Request, text: str, status: int = 200) -> Response:
     return _packed(gzip.compress(data, 5, mtime=0), status)
 
 
-def _packed(data: bytes, status: int = 200) -> Response:
+def json(request: Request, value: Any) -> Response:
+    """Data for a script, compressed where that is worth it."""
+    data = msgspec.json.encode(value)
+    if len(data) < _COMPRESSED_FROM or not _takes_gzip(request):
+        return Response(data, media_type="application/json")
+    return _packed(gzip.compress(data, 5, mtime=0), kind="application/json")
+
+
+def _packed(data: bytes, status: int = 200, kind: str = "text/html") -> Response:
     headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
-    return Response(data, status, headers, media_type="text/html")
+    return Response(data, status, headers, media_type=kind)
 
 
 def _takes_gzip(request: Request) -> bool:

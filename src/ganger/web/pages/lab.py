@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -11,23 +11,24 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ganger.core.errors import BadInput
-from ganger.web.background.playing import Played
+from ganger.lab.lessons.fields import choice, cluster, gpus_of, recipes, whole
+from ganger.lab.lessons.pieces import PIECES
+from ganger.web.background.playing import Played, Replay
 from ganger.web.background.pool import Work
 from ganger.web.door import PREFIX, form_of, session_of
-from ganger.web.pages.frame import back_to, fill, html, page, pages_of
+from ganger.web.pages.frame import back_to, fill, html, json, page, pages_of
 from ganger.web.sessions import masked
-from ganger.web.shown.gantt import Gantt, gantt
 
 KINDS: Final = ("poisson", "philly", "helios", "gavel")
-RECIPES_MAX: Final = 6
 JOBS_MAX: Final = 200
+TYPES: Final = ("V100", "A100", "H100", "P100", "T4", "K80")
 DEFAULT: Final = {
     "kind": "poisson", "jobs": "40", "seed": "0", "cluster": "2x4xV100",
     "recipes": "fifo, backfill, srtf, las",
 }  # fmt: skip
-_RECIPE: Final = re.compile(r"[\w.-]{1,60}(\([^()/]{0,200}\))?")
-_CLUSTER: Final = re.compile(r"[0-9]{1,3}x[0-9]{1,3}x[A-Za-z0-9-]{1,20}")
+_JOBS: Final = whole("jobs", "jobs", 40, 1, JOBS_MAX)
+_SEED: Final = whole("seed", "seed", 0, 0, 10**9)
+_KIND: Final = choice("kind", "kind", KINDS)
 
 
 async def lab(request: Request) -> Response:
@@ -36,7 +37,17 @@ async def lab(request: Request) -> Response:
         name: request.query_params.get(name, default)[:300] for name, default in DEFAULT.items()
     }
     works = [work for work in pages_of(request).pool.listed() if work.kind == "lab"]
-    return page(request, "lab", "Lab", view=view, kinds=KINDS, jobs_max=JOBS_MAX, works=works)
+    return page(
+        request,
+        "lab",
+        "Lab",
+        view=view,
+        kinds=KINDS,
+        jobs_max=JOBS_MAX,
+        types=TYPES,
+        works=works,
+        pieces=PIECES,
+    )
 
 
 async def begin(request: Request) -> Response:
@@ -48,36 +59,13 @@ async def begin(request: Request) -> Response:
 
 def asked_in(form: dict[str, str]) -> dict[str, Any]:
     """What a form asks for. Raises BadInput."""
-    words = re.split(r",(?![^()]*\))", form.get("recipes", "")[:1000])
-    recipes = list(dict.fromkeys(word.strip() for word in words if word.strip()))
-    for recipe in recipes:
-        if not _RECIPE.fullmatch(recipe) or ".py" in recipe:
-            raise BadInput(f"{recipe[:60]!r} is not a recipe", mend="write like las or gavel(x=1)")
-    if not 1 <= len(recipes) <= RECIPES_MAX:
-        raise BadInput(f"{len(recipes)} recipes", mend=f"name one to {RECIPES_MAX}")
-    kind, cluster = form.get("kind", ""), form.get("cluster", "").strip()
-    if kind not in KINDS:
-        raise BadInput(
-            f"{kind[:40]!r} is not a kind of trace", mend=f"choose of {', '.join(KINDS)}"
-        )
-    if not _CLUSTER.fullmatch(cluster):
-        raise BadInput(f"{cluster[:40]!r} is not a cluster", mend="write like 2x4xV100")
     return {
-        "kind": kind,
-        "jobs": _whole(form, "jobs", 1, JOBS_MAX),
-        "seed": _whole(form, "seed", 0, 10**9),
-        "cluster": cluster,
-        "recipes": recipes,
+        "kind": _KIND.value(form.get("kind", "")),
+        "jobs": _JOBS.value(form.get("jobs", "")),
+        "seed": _SEED.value(form.get("seed", "")),
+        "cluster": cluster(form.get("cluster", "").strip(), "cluster"),
+        "recipes": recipes(form.get("recipes", "")),
     }
-
-
-def _whole(form: dict[str, str], name: str, least: int, ceiling: int) -> int:
-    text = form.get(name, "")
-    if not (
-        text.isascii() and text.isdecimal() and len(text) < 12 and least <= int(text) <= ceiling
-    ):
-        raise BadInput(f"{text[:20]!r} is not a number from {least} to {ceiling:,}", where=name)
-    return int(text)
 
 
 def _work(request: Request) -> Work:
@@ -90,10 +78,10 @@ def _work(request: Request) -> Work:
 
 def command(asked: dict[str, Any]) -> str:
     """The command line that has the same figures."""
-    return (
-        f"ganger simulate {asked['kind']}:{asked['jobs']}:{asked['seed']}"
-        f" --cluster {asked['cluster']} --recipe '{','.join(asked['recipes'])}'"
-    )
+    numbers = (asked["jobs"], asked["seed"], gpus_of(asked["cluster"]))
+    trace = ":".join([asked["kind"], *map(str, numbers)])
+    under = shlex.quote(",".join(asked["recipes"]))
+    return f"ganger simulate {trace} --cluster {asked['cluster']} --recipe {under}"
 
 
 async def result(request: Request) -> Response:
@@ -118,16 +106,40 @@ async def result_now(request: Request) -> Response:
 
 def _body(request: Request, work: Work) -> str:
     played = msgspec.json.decode(work.result, type=Played) if work.result else None
-    charts: list[Gantt] = gantt(played) if played else []
     session = session_of(request)
     return fill(
         "lab_body",
         work=work,
         played=played,
-        charts=charts,
+        data=[_data(played, run) for run in played.runs] if played else [],
+        arrivals=msgspec.json.encode(played.arrivals).decode() if played else "",
         prefix=request.scope[PREFIX],
         csrf=masked(session) if session and not session.read_only else "",
     )
+
+
+def _data(played: Played, run: Replay) -> str:
+    """What a script needs to draw a run and to say how it stands at any time, as JSON."""
+    data = {
+        "drawn": run.drawn,
+        "slices": run.slices,
+        "moments": run.moments,
+        "held": run.held,
+        "waiting": run.waiting,
+        "ends": run.ends,
+        "gpus": sum(played.nodes),
+    }
+    return msgspec.json.encode(data).decode()
+
+
+async def decisions(request: Request) -> Response:
+    """What every run decided, and why the others waited."""
+    work = _work(request)
+    if not work.result:
+        raise HTTPException(404)
+    played = msgspec.json.decode(work.result, type=Played)
+    every = [{"decisions": run.decisions, "skipped": run.skipped} for run in played.runs]
+    return json(request, every)
 
 
 async def csv(request: Request) -> Response:
@@ -136,13 +148,20 @@ async def csv(request: Request) -> Response:
     if not work.result:
         raise HTTPException(404)
     played = msgspec.json.decode(work.result, type=Played)
+    headers = {"Content-Disposition": f'attachment; filename="lab-{work.number}.csv"'}
+    return Response(figures_as_csv(played), headers=headers, media_type="text/csv")
+
+
+def figures_as_csv(played: Played) -> str:
+    """The figures of all runs as CSV, to the last digit."""
     names = list(played.runs[0].figures)
     lines = [",".join(("recipe", *names))]
     for run in played.runs:
         recipe = run.recipe.replace('"', '""')
-        lines.append(",".join((f'"{recipe}"', *(repr(run.figures[name]) for name in names))))
-    headers = {"Content-Disposition": f'attachment; filename="lab-{work.number}.csv"'}
-    return Response("\n".join(lines) + "\n", headers=headers, media_type="text/csv")
+        values = [run.figures[name] for name in names]
+        cells = ["" if value is None else repr(value) for value in values]
+        lines.append(",".join((f'"{recipe}"', *cells)))
+    return "\n".join(lines) + "\n"
 
 
 async def end(request: Request) -> Response:

@@ -133,10 +133,16 @@ def bars(every: Sequence[Bar], title: str, text: Callable[[float], str] = plain)
                 '<text class="name" x="{}" y="{}" text-anchor="end">{}<title>{}</title></text>'
                 '<rect class="{}" x="{}" y="{}" width="{:.1f}" height="18" rx="2"/>'
             ).format(
-                _NAME - 10, y + 18, name, bar.label,
-                "bar first" if bar.first else "bar", _NAME, y + 5, max(bar.value * scale, 1.0),
+                _NAME - 10,
+                y + 18,
+                name,
+                bar.label,
+                "bar first" if bar.first else "bar",
+                _NAME,
+                y + 5,
+                max(bar.value * scale, 1.0),
             )
-        )  # fmt: skip
+        )
         if bar.low is not None and bar.high is not None:
             low, high = _NAME + max(bar.low, 0.0) * scale, _NAME + bar.high * scale
             end = max(end, high)

@@ -2,50 +2,70 @@
 "use strict";
 (() => {
   const SECONDS = 20; // a whole run is played in so many
-  let runs = [], moments = [], end = 0, now = 0, playing = 0, last = 0;
+  const LEFT = 56; // where time begins in every chart
+  let player = null, runs = [], end = 0, now = 0, playing = 0, last = 0, decided = null;
 
-  function lasting(seconds) {
-    const s = Math.max(0, Math.round(seconds));
-    if (s < 3600) return `${Math.floor(s / 60)}m ${String(s % 60).padStart(2, "0")}s`;
-    if (s < 172800) return `${Math.floor(s / 3600)}h ${String(Math.floor((s % 3600) / 60)).padStart(2, "0")}m`;
-    return `${Math.floor(s / 86400)}d ${Math.floor((s % 86400) / 3600)}h`;
-  }
+  const at = (moments, time) => { // the last moment that is not later
+    let low = 0, high = moments.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (moments[middle] <= time) low = middle + 1;
+      else high = middle;
+    }
+    return low - 1;
+  };
 
   function begin() {
-    const player = document.getElementById("player");
+    player = document.getElementById("player");
     if (!player || player.dataset.ready) return;
     player.dataset.ready = "1";
     end = Number(player.dataset.end);
     now = end;
-    const gpus = Number(player.dataset.gpus);
-    const at = new Set();
-    runs = [...player.querySelectorAll(".lane")].map((lane) => {
-      const line = lane.querySelector(".state-line");
-      const run = JSON.parse(line.dataset.run);
-      const svg = lane.querySelector("svg");
-      for (const [, from, to] of run.segments) at.add(from).add(to);
-      return { ...run, gpus: run.gpus, all: gpus, line, decided: lane.querySelector(".decided"),
-        reveal: svg.querySelector(".reveal"), mark: svg.querySelector(".now"),
-        left: Number(svg.dataset.left), width: Number(svg.dataset.width) };
+    decided = null;
+    const arrivals = JSON.parse(player.dataset.arrivals);
+    runs = all(".lane", player).map((lane, series) => {
+      const run = JSON.parse(lane.dataset.run);
+      const ends = run.ends.map((ended, job) => [ended, ended - arrivals[job]]).filter(([ended]) => ended !== null);
+      ends.sort((a, b) => a[0] - b[0]);
+      return { ...run, ends, series, lane, label: lane.getAttribute("aria-label"), covers: [] };
     });
-    moments = [...at].sort((a, b) => a - b);
+    player.addEventListener("click", ({ target }) => {
+      if (target.id === "play") return playing ? stop() : play();
+      if (target.id === "next" || target.id === "before") step(target.id === "next");
+    });
     document.getElementById("time").addEventListener("input", (event) => {
       stop();
+      tell(null);
       show(end * Number(event.target.value) / 1000);
     });
-    document.getElementById("play").addEventListener("click", () => {
-      if (playing) return stop();
-      if (now >= end) now = 0;
-      document.getElementById("play").textContent = "Pause";
-      last = performance.now();
-      playing = requestAnimationFrame(frame);
-    });
-    document.getElementById("next").addEventListener("click", () => {
-      stop();
-      const after = now >= end ? -1 : now;
-      show(moments.find((moment) => moment > after) ?? end, true);
-    });
+    draw();
+  }
+
+  function draw() {
+    for (const run of runs) {
+      run.covers = [];
+      const box = run.lane.querySelector(".drawn");
+      if (run.drawn) cover(run, gantt(box, { ...run.drawn, end }, run.label));
+      for (const [name, title] of [["held", "GPUs held"], ["jobs_waiting", "jobs waiting"]]) {
+        const width = end / (run.slices[name].length || 1);
+        const points = (values) => values.map((y, i) => [(i + 0.5) * width, y]);
+        const top = Math.max(...runs.flatMap((other) => other.slices[name]), 0);
+        const marks = name === "held" ? [0, run.gpus] : ticks(top, 2, false);
+        const others = runs.filter((other) => other !== run).map((other) => ({ points: points(other.slices[name]) }));
+        const own = { series: run.series, label: run.label, points: points(run.slices[name]) };
+        cover(run, facet(run.lane.querySelector(`.${name}`), own, others, { title, x1: end, ticks: marks, say: count, left: LEFT, height: 86 }));
+      }
+    }
+    savable(player);
     show(now);
+  }
+
+  // What is later than now is covered, up to the right edge.
+  function cover(run, { f, m }) {
+    const veil = el("rect", { class: "cover", y: m.top, height: f.height - m.top - m.bottom });
+    const mark = el("line", { class: "now cover", y1: m.top, y2: f.height - m.bottom });
+    f.svg.append(veil, mark);
+    run.covers.push({ veil, mark, left: m.left, width: f.width - m.left - m.right });
   }
 
   function stop() {
@@ -54,59 +74,80 @@
     document.getElementById("play").textContent = "Play";
   }
 
-  function frame(stamp) {
+  function play() {
+    if (now >= end) now = 0;
+    document.getElementById("play").textContent = "Pause";
+    tell(null);
+    last = performance.now();
+    playing = requestAnimationFrame(move);
+  }
+
+  function move(stamp) {
     show(Math.min(now + (stamp - last) / 1000 * end / SECONDS, end));
     last = stamp;
     if (now >= end) stop();
-    else playing = requestAnimationFrame(frame);
+    else playing = requestAnimationFrame(move);
   }
 
-  function show(time, told = false) {
-    now = time;
-    document.getElementById("time").value = String(Math.round(1000 * now / (end || 1)));
-    document.getElementById("clock").textContent = lasting(now);
-    for (const run of runs) {
-      const x = run.width * now / (end || 1);
-      run.reveal.setAttribute("width", x.toFixed(1));
-      run.mark.setAttribute("x1", (run.left + x).toFixed(1));
-      run.mark.setAttribute("x2", (run.left + x).toFixed(1));
-      let held = 0;
-      const running = new Set();
-      for (const [job, from, to, count] of run.segments) {
-        if (from <= now && now < to) {
-          held += count;
-          running.add(job);
-        }
+  // The next moment at which any of the recipes decided something, or the one before.
+  async function step(forward) {
+    stop();
+    if (!decided) {
+      const answer = await fetch(player.dataset.decisions);
+      if (!answer.ok) return;
+      decided = await answer.json();
+    }
+    const moments = decided.flatMap((run) => run.decisions.map(([time]) => time)).sort((a, b) => a - b);
+    const from = now >= end && forward ? -1 : now;
+    const to = forward ? moments.find((time) => time > from) : moments.findLast((time) => time < from);
+    if (to === undefined) return;
+    show(to);
+    tell(to);
+  }
+
+  // What each recipe decided at that moment, and why the others wait.
+  function tell(time) {
+    runs.forEach((run, number) => {
+      const box = run.lane.querySelector(".decided");
+      box.replaceChildren();
+      if (time === null || !decided) return;
+      const found = decided[number].decisions.filter(([moment]) => moment === time);
+      if (!found.length) box.append(html("p", {}, now > (decided[number].decisions.at(-1)?.[0] ?? 0) && decided[number].skipped ? `${decided[number].skipped} later decisions are not kept.` : "It decides nothing now."));
+      for (const [, news, did, wait] of found) {
+        box.append(html("p", {}, html("b", {}, news[0].toUpperCase() + news.slice(1)), `: ${did.join("; ")}.`));
+        if (wait.length) box.append(html("p", {}, "Waiting, by the plan: ", wait.join("; "), "."));
       }
-      let waiting = 0, over = 0, sum = 0;
-      run.arrivals.forEach((came, job) => {
-        const ended = run.ends[job];
-        if (ended !== null && ended <= now) {
-          over += 1;
-          sum += ended - came;
-        } else if (came <= now && !running.has(job)) waiting += 1;
-      });
-      run.line.textContent = `${held} of ${run.all} GPUs held, ${waiting} jobs wait, ${over} are over` +
-        (over ? `, mean JCT so far ${lasting(sum / over)}` : "");
-      run.decided.textContent = told ? decided(run) : "";
+    });
+  }
+
+  function show(moment) {
+    now = moment;
+    document.getElementById("time").value = String(Math.round(1000 * now / (end || 1)));
+    document.getElementById("clock").textContent = time(now);
+    for (const run of runs) {
+      for (const { veil, mark, left, width } of run.covers) {
+        const x = left + width * now / (end || 1);
+        veil.setAttribute("x", x.toFixed(1));
+        veil.setAttribute("width", Math.max(left + width - x + 1, 0).toFixed(1));
+        mark.setAttribute("x1", x.toFixed(1));
+        mark.setAttribute("x2", x.toFixed(1));
+      }
+      const step = at(run.moments, now);
+      const over = at(run.ends.map(([ended]) => ended), now) + 1;
+      const mean = run.ends.slice(0, over).reduce((sum, [, took]) => sum + took, 0) / over;
+      run.lane.querySelector(".state-line").textContent =
+        `${step < 0 ? 0 : count(run.held[step])} of ${run.gpus} GPUs held; ` +
+        `wait for their first start: ${step < 0 ? 0 : run.waiting[step]}; over: ${over}` + (over ? `; mean JCT so far ${time(mean)}` : "");
     }
   }
 
-  // What was decided just now, in words.
-  function decided(run) {
-    const starts = new Map(), ends = new Set();
-    for (const [job, from, to, count, node] of run.segments) {
-      if (from === now) starts.set(job, [...(starts.get(job) || []), `${count} GPUs of node ${node}`]);
-      if (to === now) ends.add(job);
-    }
-    const said = [...ends].filter((job) => !starts.has(job))
-      .map((job) => `job ${job} ${run.ends[job] !== null && run.ends[job] <= now ? "is over" : "is preempted"}`);
-    for (const [job, where] of starts) {
-      said.push(`job ${job}, which came ${lasting(now - run.arrivals[job])} ago and asks for ${run.gpus[job]}, has ${where.join(" and ")}`);
-    }
-    return said.length ? `Now: ${said.join("; ")}.` : "Nothing changes here now.";
-  }
-
+  let width = innerWidth, waiting = 0;
+  addEventListener("resize", () => {
+    if (innerWidth === width || !player) return;
+    width = innerWidth;
+    clearTimeout(waiting);
+    waiting = setTimeout(draw, 120);
+  });
   begin();
   document.body.addEventListener("htmx:afterSwap", begin);
 })();

@@ -52,8 +52,11 @@ def read_pairs(path: Path) -> dict[str, Profile]:
         for other in profile.measured.beside:
             if other not in profiles:
                 mend = f"add a row of {other}: alone, and what it uses"
-                raise BadInput(f"{name} was measured beside {other}, of which there is no row",
-                               where=str(path), mend=mend)  # fmt: skip
+                raise BadInput(
+                    f"{name} was measured beside {other}, of which there is no row",
+                    where=str(path),
+                    mend=mend,
+                )
         check_reference(profile.measured, f"{path}: {name}")
     return profiles
 

@@ -102,9 +102,11 @@ def _check(profile: Profile, where: str) -> None:
     ]
     if steps is not None:
         rules += [
-            ("steps.compute", [steps.compute], 0.0), ("steps.gradients", [steps.gradients], 0.0),
-            ("steps.bandwidth", steps.bandwidth, 0.0), ("steps.servers", [steps.servers], 0.0),
-        ]  # fmt: skip
+            ("steps.compute", [steps.compute], 0.0),
+            ("steps.gradients", [steps.gradients], 0.0),
+            ("steps.bandwidth", steps.bandwidth, 0.0),
+            ("steps.servers", [steps.servers], 0.0),
+        ]
     for field, values, least in rules:
         for value in values:
             above = value > 0 or field in ("steps.servers", "steps.gradients")

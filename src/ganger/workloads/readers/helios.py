@@ -43,10 +43,15 @@ def read(path: Path, *, skip_bad: bool = False, host_resources: bool = False) ->
 
 
 def _read_venus(file: TextFile) -> Trace:
-    table = read_delimited(file, {
-        "job_id": Text(), "submit_time": Moment(), "service_sec": Span(),
-        "gpu_count": Count(1, MOST_GPUS),
-    })  # fmt: skip
+    table = read_delimited(
+        file,
+        {
+            "job_id": Text(),
+            "submit_time": Moment(),
+            "service_sec": Span(),
+            "gpu_count": Count(1, MOST_GPUS),
+        },
+    )
     rows = Rows(table["submit_time"], table["service_sec"], table["gpu_count"], table["job_id"])
     return build(table, rows, name="helios-venus", fields={"names": "job_id"})
 

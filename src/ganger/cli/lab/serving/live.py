@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +12,9 @@ from ganger.cli import completion
 from ganger.cli.words import SPAN
 from ganger.core.errors import BadInput
 from ganger.core.units import NEVER, SECOND, parse_duration, parse_memory
+
+if TYPE_CHECKING:
+    from ganger.serving.server import Settings
 
 
 @click.command()
@@ -133,11 +138,17 @@ from ganger.core.units import NEVER, SECOND, parse_duration, parse_memory
 @click.option("--inherit", default="", hidden=True, help="Of a parent: two descriptors.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For recipes that draw.")
 def serve(
-    file: str, recipe: str, host: str, port: int, grpc_port: int | None, lanes: int, threads: int,
-    device: str, memory: str, slo: str | None, longest: str, limit: int, body: str, held: str,
-    connections: int, kept: str, keys: str | None, tls_cert: str | None, tls_key: str | None,
-    access_log: bool, outlive: bool, inherit: str, seed: int,
-) -> None:  # fmt: skip
+    file: str,
+    recipe: str,
+    lanes: int,
+    threads: int,
+    device: str,
+    memory: str,
+    outlive: bool,
+    inherit: str,
+    seed: int,
+    **options: Any,
+) -> None:
     """Serve the models of a FILE over HTTP by the Open Inference Protocol v2, batched by a recipe
     (docs/serving-live.md). SIGTERM ends it after what is under way. Each model names its ONNX file:
     `ganger profile` writes such a FILE. Needs the extra `serving`.
@@ -155,31 +166,15 @@ def serve(
     from ganger.serving.runtime import runtime
 
     if outlive:
-        raise SystemExit(_outlive(click.get_current_context(), host, port))
+        raise SystemExit(_outlive(click.get_current_context(), options["host"], options["port"]))
     runtime()
     from ganger.lab.serving.live import Machine, prepared, serve_models
     from ganger.serving.outliving import Began, Inherited
-    from ganger.serving.server import Settings
     from ganger.workloads.models.reading import read_models
 
     machine = Machine(lanes, threads, device, _bytes(memory, "--memory") if memory else 0)
     served = prepared(read_models(file), recipe, machine, seed)
-    settings = Settings(
-        host=host,
-        port=port,
-        grpc_port=grpc_port,
-        limit=limit,
-        slo=NEVER if slo is None else _micros(slo, "--slo"),
-        longest=_micros(longest, "--longest"),
-        body=_bytes(body, "--body"),
-        memory=_bytes(held, "--held"),
-        kept=0 if kept == "0" else _bytes(kept, "--kept"),
-        connections=connections,
-        access_log=access_log,
-        keys=_path(keys),
-        certificate=_path(tls_cert),
-        certificate_key=_path(tls_key),
-    )
+    settings = _settings(options)
     notes = [*served.notes, *settings.notes()]
     parent = Inherited.of(inherit) if inherit else None
     if parent is not None and not parent.wait():
@@ -189,7 +184,7 @@ def serve(
 
     def began(where: str, number: int, grpc_number: int | None) -> None:
         place = f"[{where}]" if ":" in where else where
-        url = f"{'http' if tls_cert is None else 'https'}://{place}:{number}"
+        url = f"{'http' if settings.certificate is None else 'https'}://{place}:{number}"
         more = "" if grpc_number is None else f", gRPC at {place}:{grpc_number},"
         line = f"{len(served.models)} models at {url}{more} under {recipe}; Ctrl-C ends it"
         if parent is None:
@@ -199,6 +194,28 @@ def serve(
 
     serve_models(served, machine, settings, began, parent)
     click.echo("ended", err=True)
+
+
+def _settings(given: Mapping[str, Any]) -> Settings:
+    """What the options say of the server. Raises BadInput."""
+    from ganger.serving.server import Settings
+
+    return Settings(
+        host=given["host"],
+        port=given["port"],
+        grpc_port=given["grpc_port"],
+        limit=given["limit"],
+        slo=NEVER if given["slo"] is None else _micros(given["slo"], "--slo"),
+        longest=_micros(given["longest"], "--longest"),
+        body=_bytes(given["body"], "--body"),
+        memory=_bytes(given["held"], "--held"),
+        kept=0 if given["kept"] == "0" else _bytes(given["kept"], "--kept"),
+        connections=given["connections"],
+        access_log=given["access_log"],
+        keys=_path(given["keys"]),
+        certificate=_path(given["tls_cert"]),
+        certificate_key=_path(given["tls_key"]),
+    )
 
 
 def _outlive(context: click.Context, host: str, port: int) -> int:
@@ -279,9 +296,15 @@ def _micros(text: str, where: str) -> int:
     "--yes-this-is-mine", "mine", is_flag=True, help="Load a server that is on another machine."
 )
 def load(
-    file: str, url: str, slo: str | None, faster: float, connections: int, length: int | None,
-    as_json: bool, mine: bool,
-) -> None:  # fmt: skip
+    file: str,
+    url: str,
+    slo: str | None,
+    faster: float,
+    connections: int,
+    length: int | None,
+    as_json: bool,
+    mine: bool,
+) -> None:
     """Send the REQUESTS of a file to a server at the times that they state, whether answers have
     come or not, and print what a simulation prints. Latency counts from the stated time. Tensors
     are random. Needs the extra `serving`.

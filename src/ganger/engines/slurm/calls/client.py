@@ -34,13 +34,43 @@ _PASSES: Final = (
 )
 """Why Slurm takes no job now, though it may later."""
 
-_OURS: Final = frozenset({
-    "array", "chdir", "comment", "cpus-per-gpu", "cpus-per-task", "error", "exclude", "export",
-    "gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task", "gres", "het-group", "hold",
-    "job-name", "mem", "mem-per-cpu", "mem-per-gpu", "nodelist", "nodes", "ntasks",
-    "ntasks-per-node", "open-mode", "output", "parsable", "partition", "requeue", "no-requeue",
-    "signal", "time", "wrap", "wait",
-})  # fmt: skip
+_OURS: Final = frozenset(
+    {
+        "array",
+        "chdir",
+        "comment",
+        "cpus-per-gpu",
+        "cpus-per-task",
+        "error",
+        "exclude",
+        "export",
+        "gpus",
+        "gpus-per-node",
+        "gpus-per-socket",
+        "gpus-per-task",
+        "gres",
+        "het-group",
+        "hold",
+        "job-name",
+        "mem",
+        "mem-per-cpu",
+        "mem-per-gpu",
+        "nodelist",
+        "nodes",
+        "ntasks",
+        "ntasks-per-node",
+        "open-mode",
+        "output",
+        "parsable",
+        "partition",
+        "requeue",
+        "no-requeue",
+        "signal",
+        "time",
+        "wrap",
+        "wait",
+    }
+)
 """Options of sbatch that are the engine's to give."""
 
 

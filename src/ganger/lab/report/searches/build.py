@@ -127,8 +127,10 @@ def _warnings(groups: Sequence[Group], chart: dict[str, Any]) -> list[str]:
             continue
         shown, of = len(search["trials"]), search["of"]
         if shown < of:
-            said.append(f"Of the {of:,} trials of {group.recipe}, {shown:,} are drawn, the best"
-                        " among them; all figures count all.")  # fmt: skip
+            said.append(
+                f"Of the {of:,} trials of {group.recipe}, {shown:,} are drawn, the best"
+                " among them; all figures count all."
+            )
         if search["no_gantt"]:
             said.append(f"Trials of {group.recipe} on GPUs are not drawn: {search['no_gantt']}.")
     return said

@@ -282,10 +282,15 @@ class _Driver:
         metrics["sent_late_p99_seconds"] = float(np.quantile(self._lag, 0.99)) / SECOND
         asked, in_time, dropped = tally.by_model.tolist()
         models = [
-            {"model": name, "requests": asked[at], "attainment": in_time[at] / asked[at],
-             "dropped": dropped[at]}
-            for at, name in enumerate(names) if asked[at]
-        ]  # fmt: skip
+            {
+                "model": name,
+                "requests": asked[at],
+                "attainment": in_time[at] / asked[at],
+                "dropped": dropped[at],
+            }
+            for at, name in enumerate(names)
+            if asked[at]
+        ]
         return Loaded(metrics, Counter(tally.dropped), models)
 
 
@@ -318,14 +323,20 @@ def _body(metadata: Any, name: str, items: int, length: int) -> tuple[bytes, byt
         data = _random(each["datatype"], shape, rng, where)
         tensors.append(data)
         described.append(
-            {"name": each["name"], "datatype": each["datatype"], "shape": shape,
-             "parameters": {"binary_data_size": len(data)}}
-        )  # fmt: skip
+            {
+                "name": each["name"],
+                "datatype": each["datatype"],
+                "shape": shape,
+                "parameters": {"binary_data_size": len(data)},
+            }
+        )
     rest = msgspec.json.encode({"inputs": described})[1:]
     binary = b'"outputs":%b,' % msgspec.json.encode(
-        [{"name": each["name"], "parameters": {"binary_data": True}}
-         for each in metadata["outputs"]]
-    )  # fmt: skip
+        [
+            {"name": each["name"], "parameters": {"binary_data": True}}
+            for each in metadata["outputs"]
+        ]
+    )
     return binary + rest, b"".join(tensors), f"/v2/models/{quote(name, safe='')}/infer"
 
 

@@ -74,9 +74,12 @@ class HeldBack:
     of all lanes of a plan together, as the router uses them where it has more than it can do."""
 
     def __init__(
-        self, requests: Requests, length: int, tally: Callable[[], Tally],
+        self,
+        requests: Requests,
+        length: int,
+        tally: Callable[[], Tally],
         needs: Callable[[Plan], float],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.skipped = 0
         self.choosing = Choosing(tally)
         self._names, self._length, self._needs = requests.models, length, needs

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
+from ganger.core.serving.world import Known
+from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.windows.stored import digest, file_of, load, save
 from ganger.lab.serving.windows.thinning import Windowed
 from ganger.workloads.requests.columns import Requests
+
+if TYPE_CHECKING:  # a run uses this file
+    from ganger.lab.serving.run import Setup
 
 _FIRST: Final = 4096
 """Requests by which a log is known."""
@@ -19,9 +29,15 @@ class Kept:
     its entries depend on besides the requests; `like`: whether it may be of another log."""
 
     def __init__(
-        self, folder: str, recipe: str, fleet: str, holds_for: str, requests: Requests, *,
+        self,
+        folder: str,
+        recipe: str,
+        fleet: str,
+        holds_for: str,
+        requests: Requests,
+        *,
         like: bool,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._holds_for, self._like = holds_for, like
         self._path = file_of(Path(folder), recipe, fleet, holds_for) if folder else None
         self._log = _beginning(requests) if folder else ""
@@ -50,3 +66,16 @@ def _beginning(requests: Requests) -> str:
         due = b"" if chunk.deadline is None else chunk.deadline.tobytes()
         return digest(f"{chunk.arrival.tobytes()!r}{names}{due!r}")
     return ""
+
+
+def holds_for(
+    recipe: str,
+    fleet: Fleet,
+    setup: Setup,
+    known: Sequence[Known],
+    right: Sequence[NDArray[np.bool_] | float | None],
+) -> str:
+    """In words, all that the table of a run by windows depends on besides the requests."""
+    answers = [each.tobytes() if isinstance(each, np.ndarray) else each for each in right]
+    plain = replace(setup, table="", like=False, prices=())
+    return "\n".join(map(repr, (recipe, str(fleet), plain, known, answers)))

@@ -112,15 +112,19 @@ class Entry:
         """As plain data, for a file; `names` by the code of what is asked for."""
         look = self.look
         work = {names[code]: part for code, part in enumerate(look.work.tolist()) if part}
-        plain = StoredLook(look.count, look.rate, work, look.gap_cv, look.dispersion,
-                          dict(look.sizes))  # fmt: skip
+        plain = StoredLook(
+            look.count, look.rate, work, look.gap_cv, look.dispersion, dict(look.sizes)
+        )
         return StoredEntry(plain, self.tally.stored(), self._blocks)
 
     @classmethod
     def restored(
-        cls, stored: StoredEntry, tally: Tally, model: Callable[[str], int],
+        cls,
+        stored: StoredEntry,
+        tally: Tally,
+        model: Callable[[str], int],
         tenant: Callable[[str], int],
-    ) -> Entry:  # fmt: skip
+    ) -> Entry:
         """The entry of a file, over an empty tally; `model` and `tenant` give codes. Raises
         ValueError where it cannot be one of this run."""
         codes = {model(name): part for name, part in stored.look.work.items()}

@@ -28,9 +28,14 @@ class Windowed:
     """
 
     def __init__(
-        self, requests: Requests, length: int, faster: float, cost: Callable[[str], float],
-        capacity: float, tally: Callable[[], Tally],
-    ) -> None:  # fmt: skip
+        self,
+        requests: Requests,
+        length: int,
+        faster: float,
+        cost: Callable[[str], float],
+        capacity: float,
+        tally: Callable[[], Tally],
+    ) -> None:
         self._given, self._length, self._faster = requests, length, faster
         self._cost, self._capacity, self._tally = cost, capacity, tally
         self.choosing, self.parts = Choosing(tally), Parts()

@@ -139,8 +139,10 @@ class Lane:
         else:
             first = self._begins + _least_of(
                 (self._reads + self._squared, 2 * self._squared),
-                (self._alone, self._context), np.zeros(len(reads)), reads,
-            )  # fmt: skip
+                (self._alone, self._context),
+                np.zeros(len(reads)),
+                reads,
+            )
             step = (self._begins + self._reads, self._reads)
         rest = _least_of((self._alone, self._context), step, reads, reads + further)
         return first, rest
@@ -149,8 +151,10 @@ class Lane:
         """What prompts take: each token as one that is read, or as a step gives it."""
         return _least_of(
             (self._reads + self._squared, 2 * self._squared),
-            (least, context), np.zeros(len(reads)), reads,
-        )  # fmt: skip
+            (least, context),
+            np.zeros(len(reads)),
+            reads,
+        )
 
     def _decoded(
         self, each: F64, context: float, behind: F64, further: F64, reads: F64, again: F64

@@ -223,9 +223,14 @@ class Planning:
         ]
 
     def _line(
-        self, memory: Memory, pool: Pool, lane: int, session: int, batch: int,
+        self,
+        memory: Memory,
+        pool: Pool,
+        lane: int,
+        session: int,
+        batch: int,
         latency: Sequence[int],
-    ) -> int:  # fmt: skip
+    ) -> int:
         number, model = len(memory.lines), memory.flows[session].model
         tables = pool.latency if len(memory.alike[model]) > 1 else None
         memory.lines.append(Line(lane, Fifo(model, lane), batch, latency, tables))

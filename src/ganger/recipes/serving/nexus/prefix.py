@@ -75,9 +75,12 @@ def took(models: Sequence[Known], tables: Tables, counts: Mapping[int, int]) -> 
 
 
 def planned(
-    models: Sequence[Known], tables: Tables, mix: Mapping[int, float], group: Sequence[int],
+    models: Sequence[Known],
+    tables: Tables,
+    mix: Mapping[int, float],
+    group: Sequence[int],
     slo: int,
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """Microseconds by inputs that ask for the models of a group in these proportions; at least for
     one input, and until there is no time for more."""
     largest = min(len(tables[at]) for at in group)

@@ -118,16 +118,20 @@ class Estimate:
 
 
 def planned(
-    stages: Sequence[Step], options: Mapping[str, Sequence[Instance]], estimate: Estimate,
+    stages: Sequence[Step],
+    options: Mapping[str, Sequence[Instance]],
+    estimate: Estimate,
     largest: int = _ANY,
-) -> list[Chosen] | None:  # fmt: skip
+) -> list[Chosen] | None:
     """The cheapest plan that the greedy search finds: from one that is quick enough, one request at
     a time, always on to the change of one stage (fewer replicas, larger batches, another instance)
     that saves most and keeps the SLO. It begins on the fastest instances; where stages can run on
     few combinations of instances, on each of them. `options`: by model; `largest`: of batches.
     None where none is quick enough."""
-    ways = [sorted(options[step.model], key=lambda each: (each.times.mean[0], each.price, each.key))
-            for step in stages]  # fmt: skip
+    ways = [
+        sorted(options[step.model], key=lambda each: (each.times.mean[0], each.price, each.key))
+        for step in stages
+    ]
     few = prod(map(len, ways)) <= _COMBINATIONS
     starts = product(*ways) if few else (tuple(each[0] for each in ways),)
     plans = [
@@ -138,9 +142,12 @@ def planned(
 
 
 def _greedy(
-    stages: Sequence[Step], options: Mapping[str, Sequence[Instance]], estimate: Estimate,
-    plan: list[Chosen] | None, largest: int,
-) -> list[Chosen] | None:  # fmt: skip
+    stages: Sequence[Step],
+    options: Mapping[str, Sequence[Instance]],
+    estimate: Estimate,
+    plan: list[Chosen] | None,
+    largest: int,
+) -> list[Chosen] | None:
     """On from a plan as long as a change saves anything."""
     while plan is not None:
         changes = _cheaper(stages, options, estimate, plan, largest)
@@ -169,9 +176,12 @@ def _first(start: Sequence[Instance], estimate: Estimate) -> list[Chosen] | None
 
 
 def _cheaper(
-    stages: Sequence[Step], options: Mapping[str, Sequence[Instance]], estimate: Estimate,
-    plan: Sequence[Chosen], largest: int,
-) -> Iterator[tuple[float, int, Chosen]]:  # fmt: skip
+    stages: Sequence[Step],
+    options: Mapping[str, Sequence[Instance]],
+    estimate: Estimate,
+    plan: Sequence[Chosen],
+    largest: int,
+) -> Iterator[tuple[float, int, Chosen]]:
     """What one stage could run on instead for less: what that saves, the stage, the choice."""
     needs = [estimate.rate * share for share in shares(stages)]
     for at, now in enumerate(plan):

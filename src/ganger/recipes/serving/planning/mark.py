@@ -50,9 +50,13 @@ def covered(
         able = [each for each in rates if rates[each] > 0 and plan.get(each, 0) < places[each]]
         if not able:
             break
-        best = min(able, key=lambda each: (
-            prices[each] * (span + launch) / (min(rates[each], gap) * span), each
-        ))  # fmt: skip
+        best = min(
+            able,
+            key=lambda each: (
+                prices[each] * (span + launch) / (min(rates[each], gap) * span),
+                each,
+            ),
+        )
         plan[best] = plan.get(best, 0) + 1
     return plan
 

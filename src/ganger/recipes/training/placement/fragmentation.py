@@ -311,8 +311,10 @@ class CellFragments:
         self._follow()
         columns = self._ledger.columns(self._cell)
         seen, growth, devices = self._grown.get(task) or (
-            -1, np.empty(len(self._cell.nodes), np.int64), np.zeros(len(self._cell.nodes), np.int64)
-        )  # fmt: skip
+            -1,
+            np.empty(len(self._cell.nodes), np.int64),
+            np.zeros(len(self._cell.nodes), np.int64),
+        )
         if seen < columns.revision:
             rows = np.flatnonzero(columns.revised > seen)
             of = self._by_share if task.share < WHOLE else self._by_wholes

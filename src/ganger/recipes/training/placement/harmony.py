@@ -143,9 +143,11 @@ class ByReward(Place):
             node = min(
                 whole,
                 key=lambda each: (
-                    round(harms[each].loss - harms[each].part, 9), free[each], each,
+                    round(harms[each].loss - harms[each].part, 9),
+                    free[each],
+                    each,
                 ),
-            )  # fmt: skip
+            )
             yield ((node, need),)
         if need < 2 or within <= Locality.NODE:
             return
@@ -184,9 +186,11 @@ def _one_by_one(nodes: list[int], free: list[int], harms: dict[int, _Harm], need
         node = min(
             unused,
             key=lambda each: (
-                round(harms[each].loss - part * harms[each].part, 9), -free[each], each,
+                round(harms[each].loss - part * harms[each].part, 9),
+                -free[each],
+                each,
             ),
-        )  # fmt: skip
+        )
         unused.remove(node)
         part *= harms[node].part
         taken[node] = min(free[node], need)

@@ -77,9 +77,14 @@ def by_job(apps: Applications, room: Floats, fair: Floats, loss: float, allowed:
     dominant = apps.needs.max(axis=1)
     rows = _programme(apps, len(room), dominant)
     limits = np.concatenate([room.T.ravel(), fair, -fair, now, -now, [loss, allowed]])
-    gain = np.concatenate([
-        apps.needs.sum(axis=1), np.zeros(n), np.where(runs, -_LAZY, _JOB), [-_LOSS, -_CHANGE],
-    ])  # fmt: skip
+    gain = np.concatenate(
+        [
+            apps.needs.sum(axis=1),
+            np.zeros(n),
+            np.where(runs, -_LAZY, _JOB),
+            [-_LOSS, -_CHANGE],
+        ]
+    )
     upper = np.concatenate([most, np.full(n, np.inf), np.ones(n), np.full(2, np.inf)])
     whole = np.concatenate([np.ones(n), np.zeros(n), np.ones(n), np.zeros(2)]) > 0
     lower = np.concatenate([np.where(runs, least, 0.0), np.zeros(2 * n + 2)])

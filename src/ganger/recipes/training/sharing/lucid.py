@@ -239,8 +239,11 @@ class Lucid(QueuePolicy):
         watched = self._watch(view, revived(memory, self._watch, "before"))
         view.cached(Load).high = watched.high
         at = view.at
-        ends = {job: at.began[job] + self.limit for job in watched.profiled
-                if at.phase[job] == Phase.RUNNING}  # fmt: skip
+        ends = {
+            job: at.began[job] + self.limit
+            for job in watched.profiled
+            if at.phase[job] == Phase.RUNNING
+        }
         for job, end in ends.items():
             if end <= view.now:
                 view.draft.stop(job)
