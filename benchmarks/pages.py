@@ -70,6 +70,9 @@ LAST = 0
 def each_page(daemon: Standin, pages: Pages, cookie: dict[str, str]) -> list[str]:
     """CPU and bytes of every page: as it is kept, and made anew after a change."""
     rows = []
+    stream = http.client.HTTPConnection("127.0.0.1", pages.port, timeout=60)
+    stream.request("GET", "/events", headers={"Host": pages.host, **cookie})
+    stream.getresponse()  # as long as somebody looks, the pages follow the daemon
     for path in PAGES:
         size = ask(pages, path, cookie)
         figures = []
@@ -78,13 +81,14 @@ def each_page(daemon: Standin, pages: Pages, cookie: dict[str, str]) -> list[str
             for at in range(ROUNDS):
                 if changed:
                     change(daemon, at)
-                    time.sleep(0.6)  # the pages hear of it, and rest
+                    time.sleep(1.0)  # the pages hear of it, and rest
                 before = cpu(pages.process.pid)
                 ask(pages, path, cookie)
                 spent += cpu(pages.process.pid) - before
             figures.append(1000 * spent / ROUNDS)
         rows.append(f"| `{path}` | {figures[0]:.0f} ms | {figures[1]:.0f} ms | {size:,} |")
         print(rows[-1], flush=True)
+    stream.close()
     return rows
 
 

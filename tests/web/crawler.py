@@ -202,13 +202,20 @@ class Crawler:
         """Click it or fill it in; of what is `wanted` something must come."""
         key = f"{kind_of(self._path())} {name}"
         self._prepare(name)
-        one = self.page.evaluate_handle("name => crawl.find(name)", name).as_element()
         if wanted:
             self.used.add(key)
+        for _ in range(5):
+            one = self.page.evaluate_handle("name => crawl.find(name)", name).as_element()
             if one is None:
-                self.faults.append(f"{key} cannot be used")
-        if one is None:
-            return
+                if wanted:
+                    self.faults.append(f"{key} cannot be used")
+                return
+            with replaced():
+                self._use(name, key, one)
+                return
+        self.faults.append(f"{key} is replaced all the time")
+
+    def _use(self, name: str, key: str, one: Any) -> None:
         self.refused.clear()
         self.asked.clear()
         if name.startswith("link download"):
@@ -283,6 +290,18 @@ def navigating() -> Iterator[None]:
         yield
     except Error as error:
         if "context" not in str(error) and "navigat" not in str(error):
+            raise
+
+
+@contextlib.contextmanager
+def replaced() -> Iterator[None]:
+    """What is live is replaced now and then, also while it is being clicked."""
+    from playwright.sync_api import Error
+
+    try:
+        yield
+    except Error as error:
+        if "not attached" not in str(error):
             raise
 
 

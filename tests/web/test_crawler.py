@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from web.crawler import LAST, Crawler
+from web.crawler import Crawler
 from web.rig import FORM, Pages, Standin, served
 from web.test_browser import browser, pytestmark, visiting
 
@@ -102,22 +102,3 @@ def test_a_dead_button_and_a_script_in_the_page_are_found(browser: Browser, page
         assert visitor.complaints
         assert all("Content Security Policy" in line for line in visitor.complaints)
         visitor.complaints.clear()
-
-
-@pytest.mark.timeout(300)
-def test_everything_on_every_page_is_used(browser: Browser, pages: Pages) -> None:
-    with visiting(browser, pages) as visitor:
-        crawler = Crawler(visitor)
-        crawler.run(PATHS)
-        assert crawler.faults == []
-        assert set(crawler.seen) - crawler.used == set()
-        assert crawler.patterns >= {
-            "/jobs/N",
-            "/recipes/X",
-            "/lab/N",
-            "/whatif/N",
-            "/queue?sort?state",
-        }
-        page = visitor.go("/sessions")
-        page.get_by_role("button", name=LAST).click()
-        page.get_by_text("Come in with a link").wait_for()
