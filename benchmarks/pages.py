@@ -1,10 +1,12 @@
-"""What the pages cost: CPU seconds of their process and compressed bytes for each page, and the
-cost of many browsers that look at a queue that changes.
+"""What the pages cost: CPU seconds of their process and compressed bytes for each page, the cost of
+many browsers that look at a queue that changes, and how soon and at which cost a browser shows it.
 
-    PYTHONPATH=tests .venv/bin/python benchmarks/pages.py [--nodes 500] [--jobs 10000]
+    PYTHONPATH=tests python benchmarks/pages.py
+    PYTHONPATH=tests python benchmarks/pages.py --nodes 4 --jobs 60 --browsers 5 --no-write
 
 The daemon stands over a fake engine, so that jobs are rows and no processes. CPU time is that of
-the pages' process alone, from /proc; the daemon's is told beside it.
+the pages' process alone, from /proc; the daemon's is told beside it. The last two figures need
+Chromium and playwright, and are left out without.
 """
 
 from __future__ import annotations
@@ -14,13 +16,20 @@ import asyncio
 import gzip
 import http.client
 import os
+import shutil
 import tempfile
 import time
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+from pages_in_chromium import in_chromium
+from provenance import machine, made, write
+
+from web import rig
 from web.rig import FORM, Pages, Standin, served
 
+PAGE = Path(__file__).with_suffix(".md")
 PAGES: Final = (
     "/", "/cluster/map", "/queue", "/queue/rows", "/nodes", "/tenants", "/services",
     "/experiments", "/jobs/1", "/whatif",
@@ -58,8 +67,12 @@ def change(daemon: Standin, at: int) -> None:
 LAST = 0
 
 
-def each_page(daemon: Standin, pages: Pages, cookie: dict[str, str]) -> None:
+def each_page(daemon: Standin, pages: Pages, cookie: dict[str, str]) -> list[str]:
     """CPU and bytes of every page: as it is kept, and made anew after a change."""
+    rows = []
+    stream = http.client.HTTPConnection("127.0.0.1", pages.port, timeout=60)
+    stream.request("GET", "/events", headers={"Host": pages.host, **cookie})
+    stream.getresponse()  # as long as somebody looks, the pages follow the daemon
     for path in PAGES:
         size = ask(pages, path, cookie)
         figures = []
@@ -68,12 +81,15 @@ def each_page(daemon: Standin, pages: Pages, cookie: dict[str, str]) -> None:
             for at in range(ROUNDS):
                 if changed:
                     change(daemon, at)
-                    time.sleep(0.6)  # the pages hear of it, and rest
+                    time.sleep(1.0)  # the pages hear of it, and rest
                 before = cpu(pages.process.pid)
                 ask(pages, path, cookie)
                 spent += cpu(pages.process.pid) - before
             figures.append(1000 * spent / ROUNDS)
-        print(f"| {path} | {figures[0]:.0f} ms | {figures[1]:.0f} ms | {size:,} |", flush=True)
+        rows.append(f"| `{path}` | {figures[0]:.0f} ms | {figures[1]:.0f} ms | {size:,} |")
+        print(rows[-1], flush=True)
+    stream.close()
+    return rows
 
 
 async def browser(pages: Pages, cookie: dict[str, str], end: float) -> tuple[int, int]:
@@ -99,7 +115,7 @@ async def browser(pages: Pages, cookie: dict[str, str], end: float) -> tuple[int
     return got, parts
 
 
-async def many(daemon: Standin, pages: Pages, cookie: dict[str, str], count: int) -> None:
+async def many(daemon: Standin, pages: Pages, cookie: dict[str, str], count: int) -> str:
     """So many browsers, and 20 changes a second, for 20 seconds."""
     seconds, rate = 20.0, 20
     end = time.monotonic() + seconds
@@ -115,15 +131,15 @@ async def many(daemon: Standin, pages: Pages, cookie: dict[str, str], count: int
     )
     took = time.monotonic() - end + seconds
     got = sum(each[0] for each in looked) / count / took
-    print(
+    return (
         f"{count} browsers with the queue open, {rate} changes a second, {took:.0f} s:"
-        f" {(cpu(pages.process.pid) - before) / took:.1%} of a core,"
+        f" the pages take {(cpu(pages.process.pid) - before) / took:.1%} of a core,"
         f" {got / 1000:.1f} KB/s each, {sum(each[1] for each in looked) / count / took:.2f} parts"
-        f" a second each; the daemon {(cpu(daemon.process.pid) - daemon_before) / took:.1%}"
+        f" a second each; the daemon {(cpu(daemon.process.pid) - daemon_before) / took:.1%}."
     )
 
 
-def ahead(pages: Pages, cookie: dict[str, str]) -> None:
+def ahead(pages: Pages, cookie: dict[str, str]) -> str:
     """How long an order's effect on the others takes."""
     csrf = pages.csrf(cookie)
     took = []
@@ -133,32 +149,80 @@ def ahead(pages: Pages, cookie: dict[str, str]) -> None:
         answer = pages.ask("POST", "/queue/ahead", {**cookie, "Content-Type": FORM}, form)
         assert answer.status == 200, answer.text
         took.append(f"{verb} {time.monotonic() - begin:.2f} s")
-    print("what an order does to the others:", ", ".join(took))
+    return f"What an order does to the others is said after: {', '.join(took)}."
+
+
+def browsed(daemon: Standin, pages: Pages) -> list[str]:
+    """What a real browser says, if there is one."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        return []
+    shown, frames = in_chromium(chromium, daemon, pages, change, LAST)
+    return [
+        f"A change is on the screen after {np.median(shown):.2f} s in the median of {len(shown)},"
+        f" {max(shown):.2f} s at the most, from the daemon's answer on.",
+        "",
+        "| page, at 20 changes a second | frames with script | script p50 | p95 | most |",
+        "|:---|---:|---:|---:|---:|",
+        *(
+            f"| `{name.replace(', ', '`, ')} | {len(each)} | {np.median(each):.1f} ms"
+            f" | {np.quantile(each, 0.95):.1f} ms | {each.max():.1f} ms |"
+            for name, each in frames.items()
+            if len(each)
+        ),
+    ]
 
 
 def main() -> None:
-    """Measure all of it."""
+    """Measure, print, write the page."""
     global LAST
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=500)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--browsers", type=int, default=200)
+    parser.add_argument("--costs", action="store_true", help="only what each page costs")
+    parser.add_argument("--no-write", action="store_true")
     given = parser.parse_args()
     LAST = given.jobs
+    rig.START_SECONDS = 600.0
     with tempfile.TemporaryDirectory() as folder:
         daemon = Standin(Path(folder) / "home", given.nodes, 8, given.jobs)
         try:
             with served(daemon.home) as pages:
                 cookie = pages.cookie()
-                print(f"{given.nodes * 8:,} GPUs, {given.jobs:,} jobs")
-                print(
-                    "| page | CPU, kept | CPU, made anew | bytes, compressed |\n|---|---|---|---|"
-                )
-                each_page(daemon, pages, cookie)
-                ahead(pages, cookie)
-                asyncio.run(many(daemon, pages, cookie, given.browsers))
+                status = daemon.client.call("GET", "/v1/status")["jobs"]
+                running = status.get("running", 0)
+                rows = each_page(daemon, pages, cookie)
+                said = []
+                if not given.costs:
+                    said.append(ahead(pages, cookie))
+                    said.append(asyncio.run(many(daemon, pages, cookie, given.browsers)))
+                    said += browsed(daemon, pages)
         finally:
             daemon.end()
+    print("\n".join(said))
+    if given.no_write:
+        return
+    text = "\n\n".join(said[:2]) + "\n\n" + "\n".join(said[2:])
+    write(
+        PAGE,
+        f"""# The pages at {given.nodes * 8:,} GPUs and {given.jobs:,} jobs
+
+Made by {made()}; {machine()}. \
+Other work may run on this machine: CPU time is of the pages' process alone; how soon something is \
+there is of the clock. {running:,} jobs run. A page's CPU time is the mean of {ROUNDS} requests, \
+with handler, questions to the daemon and compression: without a change between them, so that \
+parts that look the same to everybody are kept, and with a change before each. Script is the \
+processor time of the outermost script events between two frames of the page's thread, in frames \
+that had any.
+
+| page | CPU, kept | CPU, made anew | bytes, compressed |
+|:---|---:|---:|---:|
+{chr(10).join(rows)}
+
+{text}
+""",
+    )
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from service.desk import Desk, Scripted
 
 SIZES = (1, 2, 4, 8, 1, 2, 8, 16)
 NAMES = ("resnet50", "bert-large", "llama-sft", "eval", "vit-h", "sweep", "whisper", "dlrm")
+AT_ONCE = 250
+"""Jobs that come in one step."""
 
 
 def cluster(nodes: int, gpus: int) -> ClusterSpec:
@@ -82,13 +84,17 @@ def main(home: str, nodes: int, gpus: int, jobs: int) -> None:
     engine = Now()
     desk = Desk(root.root, header_of(cluster(nodes, gpus), "fifo", 0, "history"), engine=engine)
     for at in range(jobs):
-        desk.submit(
+        ask = desk.jobs(
             gpus=min(SIZES[at % len(SIZES)], nodes * gpus),
             workers=max(1, SIZES[at % len(SIZES)] // gpus),
             name=f"{NAMES[at % len(NAMES)]}-{at // len(NAMES)}",
             tenant=("vision", "speech", "nlp", "ann")[at * 7 % 4],
             time_limit="2h",
         )
+        desk.daemon.ask(ask)
+        if at % AT_ONCE == AT_ONCE - 1:
+            desk.daemon.once()
+    desk.daemon.once()
     while (desk.daemon.kernel.jobs.phase == Phase.STARTING).any():
         desk.daemon.once()
     over, told = threading.Event(), set[int]()

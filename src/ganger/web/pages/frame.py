@@ -131,10 +131,10 @@ def _takes_gzip(request: Request) -> bool:
 
 
 async def kept(request: Request, key: str, make: Callable[[], Awaitable[str]]) -> str:
-    """A part of a page as text, to stand in a whole page; empty while no daemon answers."""
+    """A part of a page as text, to stand in a whole page; while no daemon answers, that."""
     pages = pages_of(request)
     if not pages.live.up:
-        return ""
+        return fill("unknown", home=pages.home)
     return gzip.decompress(await pages.fragments.get(key, pages.live.tick, make)).decode()
 
 
@@ -201,5 +201,7 @@ def choice(request: Request, name: str, choices: tuple[str, ...]) -> str:
     """A word of the query that is one of `choices`, the first by default. Raises BadInput."""
     text = request.query_params.get(name, "") or choices[0]
     if text not in choices:
-        raise BadInput(f"{text[:40]!r} is not one of {', '.join(choices)}", where=name)
+        raise BadInput(
+            f"{text[:40]!r} is not one of {', '.join(filter(None, choices))}", where=name
+        )
     return text

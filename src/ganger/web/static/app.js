@@ -104,7 +104,7 @@
   async function told(message) {
     if (message.kind === "tick") {
       heard = message.answered * 1000;
-      say(message.up ? "" : `The daemon does not answer. What you see is from ${exact.format(heard)}.`);
+      say(message.up ? "" : `The daemon does not answer. Nothing here is newer than ${exact.format(heard)}.`);
       if (message.up && !document.querySelector(".live") && document.body.dataset.up === "0") location.reload();
       if (message.tick !== tick) {
         tick = message.tick;
@@ -113,9 +113,9 @@
     } else if (message.closed) {
       const answer = await fetch(`${prefix}/cluster/load`, { headers: { "HX-Request": "true" } }).catch(() => null);
       if (answer?.status === 401) signedOut();
-      else if (!answer) say(`These pages do not answer. What you see is from ${exact.format(heard)}.`);
+      else if (!answer) say(`These pages do not answer. Nothing here is newer than ${exact.format(heard)}.`);
     } else {
-      say(`Not connected. What you see is from ${exact.format(heard)}.`);
+      say(`Not connected. Nothing here is newer than ${exact.format(heard)}.`);
     }
   }
 
@@ -141,7 +141,9 @@
     due = 0;
     changed();
   });
-  setInterval(() => ticking(document), 1000);
+  setInterval(() => { // nobody knows whether what ran still runs
+    if (!document.body.classList.contains("stale")) ticking(document);
+  }, 1000);
   setInterval(() => { // what a job writes is no change of its state
     const later = document.querySelector("#now.live") && document.querySelector("#log .later");
     if (later && document.visibilityState === "visible" && document.activeElement !== later) {

@@ -1,0 +1,104 @@
+"""Everything on every page is found and used, and axe-core looks at every page, light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from web.crawler import Crawler
+from web.rig import FORM, Pages, Standin, served
+from web.test_browser import browser, pytestmark, visiting
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+__all__ = ["browser", "pytestmark"]
+
+PATHS = (
+    "/", "/queue", "/jobs/1", "/jobs/2", "/jobs/4", "/jobs/6", "/jobs/12", "/jobs/13", "/jobs/14",
+    "/services", "/experiments", "/whatif", "/lab", "/lessons", "/lessons/gavel", "/nodes",
+    "/tenants", "/sessions", "/recipes",
+)  # fmt: skip
+"""A job that runs, and one that is suspended, over, held, that wrote something; a service; a
+search."""
+RULES_OFF = ["region"]
+"""A toast and the page of a link stand outside of landmarks."""
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
+    """Jobs in all states, a replay of the lab and a comparison that are over."""
+    folder = tmp_path_factory.mktemp("crawl")
+    daemon = Standin(folder / "home", nodes=2, jobs=11)
+    client = daemon.client
+    client.call("PUT", "/v1/policy", body={"recipe": "priority", "inner": "tune.asha"})
+    for job, verb in ((6, "hold"), (2, "suspend")):
+        client.call("POST", f"/v1/jobs/{job}/{verb}")
+    both = {"command": ["true"], "gpus": 1, "priority": 1}
+    said = folder / "said.txt"
+    said.write_text("".join(f"line {line}\n" for line in range(9000)))
+    client.call("POST", "/v1/jobs", body={**both, "name": "says", "output": str(said)})
+    client.call("POST", "/v1/jobs", body={**both, "kind": "serve", "name": "chat"})
+    values = {"lr": ["0.1", "0.2"]}
+    client.call("POST", "/v1/jobs", body={**both, "kind": "tune", "name": "lr", "params": values})
+    client.call("POST", "/v1/jobs/4/cancel")  # whose GPUs they take
+    with served(daemon.home) as made:
+        cookie = made.cookie()
+        sent = {**cookie, "Content-Type": FORM}
+        asked = {"csrf": made.csrf(cookie, "/lab"), "cluster": "1x4xA100"}
+        asked = {**asked, "jobs": "6", "kind": "philly", "seed": "1", "recipes": "fifo"}
+        answer = made.ask("POST", "/lab", sent, asked)
+        assert answer.status == 303, answer.text
+        yield made
+    daemon.end()
+
+
+def offences(page: Page, *only: str) -> list[str]:
+    """What axe-core has against a page, as lines; by the rules `only`, or by all."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    options: dict[str, Any] = {"rules": {name: {"enabled": False} for name in RULES_OFF}}
+    if only:
+        options = {"runOnly": list(only)}
+    return [
+        f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}"
+        for one in Axe().run(page, options=options).response["violations"]
+    ]
+
+
+def test_axe_finds_nothing(browser: Browser, pages: Pages) -> None:
+    with visiting(browser, pages) as visitor:
+        crawler = Crawler(visitor)
+        for path in PATHS:
+            crawler.open(path)
+            for theme, only in (("light", ()), ("dark", ("color-contrast",))):
+                script = "name => { document.documentElement.dataset.theme = name }"
+                visitor.page.evaluate(script, theme)
+                assert offences(visitor.page, *only) == [], f"{path} ({theme})"
+        assert crawler.faults == []
+
+
+def test_a_dead_button_and_a_script_in_the_page_are_found(browser: Browser, pages: Pages) -> None:
+    """The crawler and the visitor are no looser than they say."""
+    with visiting(browser, pages) as visitor:
+        added = '<button type="button">Nothing</button><script>window.told = 1</script></main>'
+        answer = pages.ask("GET", "/tenants", pages.cookie())
+        visitor.page.route(
+            f"{pages.url}/tenants",
+            lambda route: route.fulfill(
+                body=answer.text.replace("</main>", added),
+                headers={
+                    name: answer.headers[name]
+                    for name in ("content-type", "content-security-policy")
+                },
+            ),
+        )
+        crawler = Crawler(visitor)
+        crawler.open("/tenants")
+        crawler.through("/tenants")
+        assert crawler.faults == ["/tenants button #main  Nothing does nothing"]
+        assert visitor.complaints
+        assert all("Content Security Policy" in line for line in visitor.complaints)
+        visitor.complaints.clear()
