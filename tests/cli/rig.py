@@ -65,6 +65,14 @@ class Shell:
         """What it printed."""
         return self.ganger(*words, code=code).stdout
 
+    def hears(self, what: str, *words: str) -> str:
+        """What it printed once `what` is in it: the daemon takes its time where others compute."""
+        until = time.monotonic() + 30
+        while what not in (text := self.said(*words)):
+            assert time.monotonic() < until, text
+            time.sleep(0.05)
+        return text
+
     def script(self, name: str, text: str) -> str:
         """Write a script; its name."""
         (self.cwd / name).write_text(text)

@@ -141,6 +141,6 @@ def test_who_will_never_start_is_told_because_of_whom(shell: Shell) -> None:
 
 def test_an_array_is_explained_by_a_task_that_waits(shell: Shell) -> None:
     job = shell.submit("--array", "0-2%1", "--gpus", "V100:1", "--", "sleep", "30")
-    text = shell.said("explain", str(job))
+    text = shell.hears("(JobArrayTaskLimit)", "explain", str(job))
     assert text.startswith(f"job {job}_1: PENDING (JobArrayTaskLimit)")
     shell.ganger("cancel", str(job))
