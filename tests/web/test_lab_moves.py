@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import pytest
 
 from web.rig import Pages, served
-from web.test_axe import offences
 from web.test_browser import browser, pytestmark, until, visiting
+from web.test_crawler import offences
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
