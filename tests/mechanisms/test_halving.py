@@ -8,7 +8,7 @@ import pytest
 
 from bench import Bench
 from ganger.core.errors import BadInput, InvariantError
-from ganger.core.events import Evaluated, Released, Started, Submitted
+from ganger.core.events import Evaluated, Finished, Released, Started, Submitted
 from ganger.core.plan import AskAt, Spawn, Start, Stop
 from ganger.core.profiles import Convergence, Profile, Profiles
 from ganger.core.spec import JobSpec, Kind, Role, Shape
@@ -325,3 +325,25 @@ def test_a_trial_that_ran_past_the_last_rung_before_it_was_set_aside_ends() -> N
     bench.feed(3, *(Evaluated(row, 1, 9.0, 0.5) for row in (2, 3)))
     bench.feed(4, *(Released(row, 1) for row in (2, 3)))
     assert [bench.phase(row) for row in (1, 2, 3)] == [Phase.FINISHED] * 3
+
+
+def test_a_search_whose_best_trial_ran_to_its_end_retires_each_other_trial_once() -> None:
+    """b ends by itself before it is set aside; when c is judged, a and c go, and the search is
+    over in the same decision."""
+    policy = TwoLevel(load_policy("fifo"), registry.make("tune.sha(trials=3,eta=3)"))
+    works = [search(1), *(job(name, lasts=9, parent="search") for name in "abc")]
+    bench = Bench(*works, on=cluster(1, 1), policy=policy)
+    bench.feed(0, *(Submitted(row) for row in range(4)))
+    bench.feed(0, Started(0, 1))
+    bench.feed(0, Started(1, 1))
+    bench.feed(1, Evaluated(1, 1, 1.0, 0.9))
+    bench.feed(2, Released(1, 1))
+    bench.feed(2, Started(2, 1))
+    bench.feed(3, Evaluated(2, 1, 1.0, 0.1))
+    bench.feed(4, Finished(2, 1))
+    bench.feed(4, Started(3, 1))
+    bench.feed(5, Evaluated(3, 1, 1.0, 0.8))
+    assert bench.phase(1) == Phase.FINISHED
+    bench.feed(6, Released(3, 1))
+    bench.feed(6, Released(0, 1))
+    assert [bench.phase(row) for row in range(4)] == [Phase.FINISHED] * 4

@@ -17,7 +17,7 @@ import msgspec
 from ganger.core.books.ledger import members
 from ganger.core.errors import InvariantError
 from ganger.core.events import QUEUED, STARTED
-from ganger.core.plan import Plan, Resize, Resume, Slot, Spawn, Start, Stop, Suspend
+from ganger.core.plan import Plan, Resize, Resume, Retire, Slot, Spawn, Start, Stop, Suspend
 from ganger.core.profiles import Profile
 from ganger.core.protocols import Policy, revived
 from ganger.core.spec import Kind
@@ -126,7 +126,7 @@ class TwoLevel:
     def decide(self, view: View, memory: TwoLevelMemory | None) -> tuple[Plan, TwoLevelMemory]:
         """The plan of both; each grant is divided before the cluster is."""
         memory = memory or TwoLevelMemory(None, {})
-        phase, plans, over = view.at.phase, list[Plan](), list[tuple[int, View]]()
+        phase, plans, over = view.at.phase, list[Plan](), list[tuple[int, View, Plan]]()
         kept_inside = {job: kept for job, kept in memory.inner.items() if phase[job] < _FINISHED}
         any_spawns = searches(self.inner) or len(view.jobs.inners) > 1
         for parent in view.parents:
@@ -146,15 +146,17 @@ class TwoLevel:
             if wanted is not None:
                 regrant(view, grant, parent, wanted)
             if spawns and inner.over(grant, kept_inside[parent]):  # type: ignore[attr-defined]
-                over.append((parent, grant))
+                over.append((parent, grant, plan))
         own, outer = self.outer.decide(view, revived(memory.outer, self.outer.decide))
         if not (any_spawns or view.has_families):
             return own, TwoLevelMemory(outer, kept_inside)
         draw(view, own)
-        for parent, grant in over:
+        for parent, grant, plan in over:
             if view.draft.holds(parent) is not None:
-                for child in grant.paused.tolist():  # they end as others that ran
-                    view.draft.retire(child)
+                gone = {action.job for action in plan.actions if isinstance(action, Retire)}
+                for child in grant.paused.tolist():
+                    if child not in gone:  # they end as others that ran
+                        view.draft.retire(child)
                 view.draft.retire(parent)
                 view.forget()  # the outer policy is not told that one of its jobs goes
         until = own.until | QUEUED  # a child comes
