@@ -206,9 +206,16 @@ def test_an_order_says_first_which_jobs_it_moves_and_starts_are_expected(
         assert "earlier" in rows.last.inner_text()
         page.get_by_role("button", name="Leave it").click()
         page.get_by_text("worked out").wait_for()  # in the background, as the page is open
-        listed = daemon.client.call("GET", "/v1/jobs", query={"state": "pending", "expect": 1})
-        known = [job for job in listed["jobs"] if job["expected_start"]]
-        assert page.locator("#rows .start").count() == len(known)
+
+        def known() -> int:
+            query = {"state": "pending", "expect": 1}
+            jobs = daemon.client.call("GET", "/v1/jobs", query=query)["jobs"]
+            return sum(job["expected_start"] is not None for job in jobs)
+
+        end = time.monotonic() + 20.0
+        while not page.locator("#rows .start").count() == known() > 0:
+            assert time.monotonic() < end
+            page.wait_for_timeout(200)
     assert daemon.client.call("GET", "/v1/jobs/4")[0]["state"] == "PENDING"
 
 
