@@ -109,13 +109,15 @@ def script_by_frame(trace: dict[str, Any]) -> np.ndarray:
         thread = one["pid"], one["tid"]
         if thread not in main:
             continue
-        if one["name"] == "BeginMainThreadFrame":
+        if one["name"] == "AnimationFrame" and one["ph"] == "b":
             begins[thread].append(one["ts"])
         elif one["name"] in _SCRIPT and one["ph"] == "X":
             took = one.get("dur", 0)
             scripts[thread].append((one["ts"], took, one.get("tdur", took)))
     found = list[float]()
     for thread in main:
+        if scripts[thread] and not begins[thread]:
+            raise SystemExit("the trace tells no frames: Chromium names them otherwise")
         edges, spent, end = np.sort(begins[thread]), dict[int, int](), 0
         for at, took, ran in sorted(scripts[thread], key=lambda one: (one[0], -one[1])):
             if at < end:  # within one that is counted
