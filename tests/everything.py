@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-COMPUTING, WAITING = 2, 4
+COMPUTING, WAITING = 2, 3
 """How many processes run tests of each kind."""
 
 
