@@ -16,6 +16,7 @@ from ganger.lab.figures import queueing_delays
 from ganger.lab.lessons import fields
 from ganger.lab.lessons.parts import Bars, Lines, TableOf, to_json
 from ganger.lab.lessons.pieces import LESSONS
+from ganger.web.pages.whatif import asked_in
 from ganger.workloads.synthetic import synthesize
 
 EIGHT = (
@@ -187,3 +188,13 @@ def test_the_command_line_sets_inputs_and_lists_them() -> None:
 def test_a_cluster_is_words_and_a_recipe_is_registered() -> None:
     assert fields.cluster("2x4xV100+1x8xA100", "cluster") == "2x4xV100+1x8xA100"
     assert fields.recipes("fifo, gavel(x=1,y=2) ,fifo") == ["fifo", "gavel(x=1,y=2)"]
+
+
+@pytest.mark.parametrize(
+    "recipe", ["fgd(workload=@jobs.csv)", "mine.py:Mine", "las(x=a/b)", "fgd(workload=/etc/passwd)"]
+)
+def test_a_lesson_and_a_page_name_no_file(recipe: str) -> None:
+    with pytest.raises(BadInput, match="is not a recipe"):
+        fields.recipes(recipe)
+    with pytest.raises(BadInput, match="is not a recipe"):
+        asked_in({"recipe": [recipe]})

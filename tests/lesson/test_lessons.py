@@ -189,7 +189,7 @@ def test_durations_of_ones_own() -> None:
     assert fifo[1:4] == ("30, 10, 14, 71", 31.25, 75)
     best = min(float(row[2]) for row in four_jobs((30, 10, 5, 60)).tables[0].rows[:11])
     assert optimum_preemptive((30, 10, 5, 60)) <= best
-    for wrong in ("1,2,3", "1,2,3,x", "0,1,2,3", "1,2,3,99999"):
+    for wrong in ("1,2,3", "1,2,3,x", "0,1,2,3", "1,2,3,99999", "1,2,3,000000001" + "9" * 30):
         with pytest.raises(BadInput, match="write like 30,10,25,40"):
             CliRunner().invoke(command, ["four-jobs", "--durations", wrong], catch_exceptions=False)
     with pytest.raises(BadInput, match="only four-jobs"):

@@ -16,7 +16,7 @@ GPUS_MAX: Final = 64
 ROWS_MAX: Final = 8
 TYPES_MAX: Final = 6
 RECIPES_MAX: Final = 6
-_RECIPE: Final = re.compile(r"[\w.-]{1,60}(\([^()/]{0,200}\))?")
+_RECIPE: Final = re.compile(r"[\w.-]{1,60}(\([^()/@]{0,200}\))?")
 _NAME: Final = r"[A-Za-z0-9][\w.-]{0,19}"
 _NUMBER: Final = r"\d{1,7}(?:\.\d{1,6})?"
 
@@ -122,13 +122,19 @@ def tasks(text: str, where: str) -> list[tuple[int, int, int]]:
     return parsed
 
 
+def check_recipe(recipe: str, where: str = "") -> None:
+    """Raise BadInput for a recipe that names a file (a policy's, or a parameter's as in
+    `workload=@FILE`): pages and lessons read none."""
+    if not _RECIPE.fullmatch(recipe) or ".py" in recipe:
+        raise _wrong(recipe, where, "a recipe", "write like las or gavel(x=1), without files")
+
+
 def recipes(text: str, where: str = "recipes") -> list[str]:
     """`fifo, las(quantum=1s)`: names of registered recipes with parameters, never a file."""
     words = re.split(r",(?![^()]*\))", text[:TEXT_MAX])
     parsed = list(dict.fromkeys(word.strip() for word in words if word.strip()))
     for recipe in parsed:
-        if not _RECIPE.fullmatch(recipe) or ".py" in recipe:
-            raise _wrong(recipe, where, "a recipe", "write like las or gavel(x=1)")
+        check_recipe(recipe, where)
     if not 1 <= len(parsed) <= RECIPES_MAX:
         raise BadInput(f"{len(parsed)} recipes", where=where, mend=f"name one to {RECIPES_MAX}")
     return parsed
@@ -220,10 +226,10 @@ def _distinct(rows: list[Any], at: int, where: str) -> list[Any]:
 def durations(text: str, where: str) -> tuple[int, ...]:
     """`30,10,25,40`: seconds of the lecture's four jobs."""
     words = [word.strip() for word in text.split(",")]
-    fits = all(word.isdecimal() and 0 < int(word[:9]) <= 1000 for word in words)
+    fits = all(word.isdecimal() and len(word) < 10 and 0 < int(word) <= 1000 for word in words)
     if len(words) != 4 or not fits:
         raise BadInput(
-            f"{text!r} is not four whole numbers from 1 to 1000",
+            f"{text[:40]!r} is not four whole numbers from 1 to 1000",
             where=where,
             mend="write like 30,10,25,40",
         )

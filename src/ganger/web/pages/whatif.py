@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from ganger.client.answers import NodeAnswer, PastAnswer
 from ganger.core.errors import BadInput
+from ganger.lab.lessons.fields import check_recipe
 from ganger.web.background.comparing import Compared
 from ganger.web.background.pool import Work
 from ganger.web.door import PREFIX, form_of, session_of
@@ -28,7 +29,6 @@ JOBS_MAX: Final = 10_000
 DAYS_MAX: Final = 365
 NODES_MAX: Final = 1000
 OBJECTIVES: Final = {"jct": "mean time to the end", "makespan": "time until all are over"}
-_RECIPE: Final = re.compile(r"[\w.-]{1,60}(\([^()/]{0,200}\))?")
 
 
 async def whatif(request: Request) -> Response:
@@ -75,8 +75,7 @@ def asked_in(form: dict[str, list[str]]) -> dict[str, Any]:
     written = [word.strip() for word in _split(form.get("others", [""])[0][:1000])]
     recipes = list(dict.fromkeys([*form.get("recipe", []), *(word for word in written if word)]))
     for recipe in recipes:
-        if not _RECIPE.fullmatch(recipe) or ".py" in recipe:
-            raise BadInput(f"{recipe[:60]!r} is not a recipe", mend="write like las or gavel(x=1)")
+        check_recipe(recipe)
     if len(recipes) > RECIPES_MAX:
         raise BadInput(f"{len(recipes)} recipes", mend=f"choose at most {RECIPES_MAX}")
     nodes = _whole(form, "nodes", -NODES_MAX, NODES_MAX)
