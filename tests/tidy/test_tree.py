@@ -102,6 +102,19 @@ def test_nothing_is_left_to_do_and_nobodys_home_is_named() -> None:
     ] == []
 
 
+def test_no_merge_was_left_half_done() -> None:
+    root = SOURCE.parent
+    pages = [
+        *root.glob("*.md"),
+        *(root / "docs").rglob("*.md"),
+        *(root / "benchmarks").glob("*.md"),
+    ]
+    texts = {path.name: path.read_text() for path in [*FILES, *pages]}
+    marks = ("<" * 7 + " ", ">" * 7 + " ")
+    lines = [(name, line) for name, text in texts.items() for line in text.splitlines()]
+    assert [found for found in lines if found[1].startswith(marks)] == []
+
+
 def test_every_recipe_says_what_it_is_and_where_it_comes_from() -> None:
     for name in registry.recipes():
         found = registry.find(name)
