@@ -4,7 +4,8 @@
 
 The tests of `--live` start daemons, jobs and servers, and wait more than they compute. They have
 the processor first. Beside them, at the lowest priority, mypy runs, and then all other tests, whose
-output is shown once it is complete. Exits with 1 if anything failed.
+output is shown once it is complete. The end of what failed is shown again last, where a log that is
+cut still has it. Exits with 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 COMPUTING, WAITING = 2, 3
 """How many processes run tests of each kind."""
+SHOWN_AGAIN = 120
+"""Lines."""
 
 
 def pytest(workers: int, *words: str) -> list[str]:
@@ -42,6 +45,18 @@ def beside(command: list[str], output: Path) -> subprocess.Popen[bytes]:
         )
 
 
+def before(command: list[str]) -> tuple[int, str]:
+    """Run it and show what it prints as it comes: its exit code, and all that it printed."""
+    printed = []
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, cwd=ROOT, text=True, errors="replace", **pipe) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            printed.append(line)
+    return process.returncode, "".join(printed)
+
+
 def main() -> int:
     """Run everything; 0 if all is well."""
     parser = argparse.ArgumentParser(
@@ -56,25 +71,26 @@ def main() -> int:
         others = beside(
             pytest(COMPUTING, "--timeout=900", "tests", *ignored), Path(folder) / "others.txt"
         )
-        codes = {
-            "tests of real processes": subprocess.run(pytest(WAITING, *live), cwd=ROOT).returncode
-        }
+        said = {"tests of real processes": before(pytest(WAITING, *live))}
         for name, process, file in (
             ("types", types, "types.txt"),
             ("other tests", others, "others.txt"),
         ):
-            codes[name] = process.wait()
-            print(
-                f"\n{name}, which ran beside:\n{(Path(folder) / file).read_text(errors='replace')}"
-            )
+            code = process.wait()
+            said[name] = code, (Path(folder) / file).read_text(errors="replace")
+            print(f"\n{name}, which ran beside:\n{said[name][1]}")
+    for name, (code, printed) in said.items():
+        if code:
+            print(f"\nagain, the end of {name}:")
+            print("\n".join(printed.splitlines()[-SHOWN_AGAIN:]))
     print(
         f"{time.monotonic() - begun:.0f} s;",
         ", ".join(
             f"{name}: {'passed' if code == 0 else f'failed ({code})'}"
-            for name, code in codes.items()
+            for name, (code, _) in said.items()
         ),
     )
-    return int(any(codes.values()))
+    return int(any(code for code, _ in said.values()))
 
 
 if __name__ == "__main__":
