@@ -48,8 +48,14 @@ def beside(command: list[str], output: Path) -> subprocess.Popen[bytes]:
 def before(command: list[str]) -> tuple[int, str]:
     """Run it and show what it prints as it comes: its exit code, and all that it printed."""
     printed = []
-    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, cwd=ROOT, text=True, errors="replace", **pipe) as process:
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
