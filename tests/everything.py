@@ -4,14 +4,16 @@
 
 The tests of `--live` start daemons, jobs and servers, and wait more than they compute. They have
 the processor first. Beside them, at the lowest priority, mypy runs, and then all other tests, whose
-output is shown once it is complete. The end of what failed is shown again last, where a log that is
-cut still has it. Exits with 1 if anything failed.
+output is shown once it is complete. A few tests of real processes that failed beside the others run
+once more by themselves: what passes then is named, and does not count as failed. The end of what
+failed is shown again last, where a log that is cut still has it. Exits with 1 if anything failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,8 +21,11 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PROCESSES = "tests of real processes"
 COMPUTING, WAITING = 2, 3
 """How many processes run tests of each kind."""
+AGAIN = 3
+"""How many tests that failed beside others may run by themselves again. More have one cause."""
 SHOWN_AGAIN = 120
 """Lines."""
 
@@ -77,7 +82,7 @@ def main() -> int:
         others = beside(
             pytest(COMPUTING, "--timeout=900", "tests", *ignored), Path(folder) / "others.txt"
         )
-        said = {"tests of real processes": before(pytest(WAITING, *live))}
+        said = {PROCESSES: before(pytest(WAITING, *live))}
         for name, process, file in (
             ("types", types, "types.txt"),
             ("other tests", others, "others.txt"),
@@ -85,6 +90,14 @@ def main() -> int:
             code = process.wait()
             said[name] = code, (Path(folder) / file).read_text(errors="replace")
             print(f"\n{name}, which ran beside:\n{said[name][1]}")
+    code, printed = said[PROCESSES]
+    failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", printed, re.MULTILINE)
+    if code == 1 and len(failed) <= AGAIN:
+        print(f"\nby themselves again: {', '.join(failed)}")
+        if before(pytest(0, *failed))[0] == 0:
+            print(f"\nfailed beside others, and passed by themselves: {', '.join(failed)}")
+            print("\n".join(printed.splitlines()[-SHOWN_AGAIN:]))
+            said[PROCESSES] = 0, ""
     for name, (code, printed) in said.items():
         if code:
             print(f"\nagain, the end of {name}:")
