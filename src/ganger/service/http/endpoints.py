@@ -61,7 +61,6 @@ ENDPOINTS: Final = (
         "/v1/jobs",
         jobs.list_jobs,
         JobPage,
-        MapAnswer,
         query=(
             "state",
             "user",
