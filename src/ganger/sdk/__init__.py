@@ -259,7 +259,7 @@ def served(
 
 
 def listens(port: int) -> None:
-    """Tell at which TCP port of its machine a replica of a service answers, so that whoever brings
+    """Tell at which TCP port of its machine a replica of a service answers, so that what brings
     requests to the replicas finds it. What Ganger starts with `{port}` in its command need not say
     so. Only rank 0 is heard. Raises ValueError for what is no port."""
     if not 0 < int(port) < 1 << 16:

@@ -67,7 +67,7 @@ def launch_of(
         script="" if scripts else facts.script,
         steps=launch.steps and steps,
         hollow=facts.family is not None and jobs.kind[job] == Kind.TUNE,
-        listens=jobs.kind[job] == Kind.SERVE and any(WORD in word for word in command),
+        listens=bool(jobs.kind[job] == Kind.SERVE) and any(WORD in word for word in command),
     )
 
 
