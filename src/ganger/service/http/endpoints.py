@@ -9,6 +9,7 @@ from typing import Any, Final
 from starlette.requests import Request
 
 from ganger.client.answering.families import ProposalsAnswer, ReportAnswer, ServiceAnswer
+from ganger.client.answering.gpu_map import MapAnswer
 from ganger.client.answers import (
     Changed,
     EffectAnswer,
@@ -30,7 +31,6 @@ from ganger.client.answers import (
     TokenAnswer,
     Usage,
 )
-from ganger.client.gpu_map import MapAnswer
 from ganger.service.http import cluster_api as cluster
 from ganger.service.http import cluster_bodies as bodies
 from ganger.service.http import job_api as jobs

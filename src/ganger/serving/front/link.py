@@ -1,0 +1,123 @@
+"""How a front is started and asked: its settings, what it keeps, and the messages at its socket."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from ganger.client.control import ask, own_folder
+from ganger.core.errors import BadInput
+from ganger.serving.front.balance import Version
+from ganger.serving.front.rollout import Rollout
+
+SOCKET: Final = "front.sock"
+LOG: Final = "front.log"
+TABLE: Final = "table.json"
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True):
+    """A front: of which `home`, by which `name`, where it listens, the file of keys, the path at
+    which replicas say how they are, for how long requests wait for a replica, whether it writes an
+    access log, and the versions that it begins with."""
+
+    home: str
+    name: str
+    host: str = "127.0.0.1"
+    port: int = 8000
+    keys: str = ""
+    health: str = "/v2/health/ready"
+    wait_seconds: float = 60.0
+    access_log: bool = False
+    versions: list[Version] = []
+
+
+class Known(msgspec.Struct):
+    """A replica and its address, to begin with after a restart."""
+
+    job: int
+    attempt: int
+    version: int
+    host: str
+    port: int
+
+
+class Table(msgspec.Struct):
+    """What a front goes on with after its end: it stands in a file."""
+
+    settings: Settings
+    versions: list[Version]
+    replicas: list[Known] = []
+    rollout: Rollout | None = None
+
+
+class Asked(msgspec.Struct, forbid_unknown_fields=True):
+    """What is asked at the socket: how it is, and before that, if stated, other `versions`, another
+    `rollout` or the end of the one under way (`stop_rollout`), or the `end`."""
+
+    versions: list[Version] | None = None
+    rollout: Rollout | None = None
+    stop_rollout: bool = False
+    end: bool = False
+
+
+class ReplicaTold(msgspec.Struct):
+    """A replica as the front sees it: `state` is ready, starting, out (for its failures), deaf (to
+    health checks) or leaving; `latency` in seconds."""
+
+    job: int
+    version: int
+    at: str
+    state: str
+    open: int
+    latency: float
+
+
+class VersionTold(msgspec.Struct):
+    """A version and what it answered since the front began; latencies in seconds, of the latest
+    10,000."""
+
+    job: int
+    weight: float
+    shadow: bool
+    answers: int
+    errors: int
+    p50: float
+    p99: float
+
+
+class Told(msgspec.Struct):
+    """The answer: where the front listens and in which process, what it saw so far."""
+
+    url: str
+    pid: int
+    settings: Settings
+    versions: list[VersionTold]
+    replicas: list[ReplicaTold]
+    arrivals: int
+    answers: int
+    errors: int
+    dropped: int
+    open: int
+    waiting: int
+    daemon: bool
+    """Whether the daemon answers."""
+    rollout: Rollout | None = None
+
+
+def folder_of(root: Path, name: str) -> Path:
+    """Where the front of a service lies. Raises BadInput."""
+    if not NAME.fullmatch(name):
+        raise BadInput(
+            f"{name[:80]!r} is not a name of a service",
+            mend="write letters, digits, dots, - and _, 63 at most",
+        )
+    return own_folder(root, "fronts") / name
+
+
+def asked_at(root: Path, name: str, asked: Asked | None = None) -> Told | None:
+    """What the front of a service answers; None if there is none."""
+    return ask(folder_of(root, name), SOCKET, asked or Asked(), Told)
