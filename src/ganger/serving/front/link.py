@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -33,6 +34,8 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True):
     wait_seconds: float = 60.0
     access_log: bool = False
     versions: list[Version] = []
+    request: dict[str, Any] = {}
+    """What was submitted first, which the next version is by default."""
 
 
 class Known(msgspec.Struct):
@@ -56,11 +59,13 @@ class Table(msgspec.Struct):
 
 class Asked(msgspec.Struct, forbid_unknown_fields=True):
     """What is asked at the socket: how it is, and before that, if stated, other `versions`, another
-    `rollout` or the end of the one under way (`stop_rollout`), or the `end`."""
+    `rollout` or the end of the one under way (`stop_rollout`), whether it takes new requests
+    (`closed`: it answers what it has), or the `end`."""
 
     versions: list[Version] | None = None
     rollout: Rollout | None = None
     stop_rollout: bool = False
+    closed: bool | None = None
     end: bool = False
 
 
@@ -94,6 +99,7 @@ class Told(msgspec.Struct):
 
     url: str
     pid: int
+    parent: int
     settings: Settings
     versions: list[VersionTold]
     replicas: list[ReplicaTold]
@@ -103,6 +109,8 @@ class Told(msgspec.Struct):
     dropped: int
     open: int
     waiting: int
+    closed: bool
+    """Whether it takes no new requests."""
     daemon: bool
     """Whether the daemon answers."""
     rollout: Rollout | None = None
@@ -116,6 +124,21 @@ def folder_of(root: Path, name: str) -> Path:
             mend="write letters, digits, dots, - and _, 63 at most",
         )
     return own_folder(root, "fronts") / name
+
+
+def fronts(root: Path) -> list[str]:
+    """The names of services that have, or had, a front here."""
+    folder = own_folder(root, "fronts")
+    return sorted(path.name for path in folder.glob("*") if NAME.fullmatch(path.name))
+
+
+def parent_of(root: Path, name: str) -> int | None:
+    """A descriptor that is readable once the parent of a front has ended; None: there is none."""
+    told = asked_at(root, name)
+    try:
+        return os.pidfd_open(told.parent) if told is not None else None
+    except ProcessLookupError:
+        return None
 
 
 def asked_at(root: Path, name: str, asked: Asked | None = None) -> Told | None:

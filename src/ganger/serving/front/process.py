@@ -199,7 +199,10 @@ class Process:
     def _move(self) -> None:
         """See to the rollout under way."""
         rollout = self._rollout
-        if rollout is None or rollout.over:
+        if rollout is None:
+            return
+        if rollout.over:
+            self._let_go(rollout)
             return
         ready = any(
             replica.version == rollout.new and replica.takes(time.monotonic())
@@ -209,6 +212,17 @@ class Process:
         after = stepped(rollout, ready, seconds, self._window)
         if after is not None:
             self._set_rollout(after)
+
+    def _let_go(self, rollout: Rollout) -> None:
+        """Have the version cancelled that lost, once it has answered what it had."""
+        loser = rollout.old if rollout.state == "done" else rollout.new
+        mine = [each for each in self.front.replicas.values() if each.version == loser]
+        if any(each.requests for each in mine):
+            return
+        left = [each for each in self.front.versions if each.job != loser]
+        if len(left) < len(self.front.versions):
+            self._watch.cancel(loser)
+            self.front.set_versions(left)
 
     def _set_rollout(self, rollout: Rollout) -> None:
         self._rollout, self._step_began = rollout, time.monotonic()
@@ -282,6 +296,8 @@ class Process:
     def _obey(self, asked: Asked) -> None:
         if asked.versions is not None:
             self.front.set_versions(asked.versions)
+        if asked.closed is not None:
+            self.front.closed = asked.closed
         if asked.stop_rollout and self._rollout is not None and not self._rollout.over:
             why = "it was rolled back"
             self._set_rollout(msgspec.structs.replace(self._rollout, state="back", why=why))
@@ -300,6 +316,7 @@ class Process:
         return Told(
             self._url(),
             os.getpid(),
+            os.getppid(),
             self._settings,
             [
                 VersionTold(
@@ -330,6 +347,7 @@ class Process:
             front.all.dropped,
             front.open,
             front.waiting,
+            front.closed,
             self._daemon,
             self._rollout,
         )

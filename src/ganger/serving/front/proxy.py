@@ -62,6 +62,8 @@ class Front:
         self._random = Random(seed)
         self._ids = CallIds()
         self._copies = 0
+        self.closed = False
+        """Whether it takes no new requests."""
         self._checks: dict[tuple[int, int], asyncio.Task[None]] = {}
 
     # ------------------------------------------------------------------ what there is
@@ -159,6 +161,14 @@ class Front:
         if not request.target.startswith(b"/"):
             body = [error("ask for a path that begins with /")]
             connection.reply(request, HTTPStatus.BAD_REQUEST, body)
+            return
+        if self.closed:
+            connection.reply(
+                request,
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                [error("the service takes no new requests")],
+                [("ganger-reason", "closed"), ("retry-after", "10")],
+            )
             return
         exchange = Exchange(self, connection, request)
         self.all.arrived()

@@ -53,6 +53,7 @@ class Watch(threading.Thread):
         self._asked, self._heard = asked, heard
         self._wake = threading.Event()
         self._ended = False
+        self._cancelled: list[int] = []
 
     def end(self) -> None:
         """Ask no more."""
@@ -63,6 +64,11 @@ class Watch(threading.Thread):
         """Ask at once: something has changed."""
         self._wake.set()
 
+    def cancel(self, job: int) -> None:
+        """Cancel a version's job, once the daemon answers."""
+        self._cancelled.append(job)
+        self.soon()
+
     def run(self) -> None:
         """Until it is ended."""
         while not self._ended:
@@ -70,6 +76,9 @@ class Watch(threading.Thread):
             jobs, figures = self._asked()
             try:
                 answers = {job: self._of(job) for job in jobs}
+                while self._cancelled:
+                    self._cancel(self._cancelled[0])
+                    del self._cancelled[0]
                 for job, counted in figures.items():
                     if not answers[job].over:
                         path = f"/v1/jobs/{job}/served"
@@ -80,6 +89,14 @@ class Watch(threading.Thread):
                 self._heard(answers)
             self._wake.wait(EVERY_SECONDS)
         self._client.close()
+
+    def _cancel(self, job: int) -> None:
+        """Raises GangerError where the daemon does not answer."""
+        try:
+            self._client.call("POST", f"/v1/jobs/{job}/cancel")
+        except Refusal as refusal:
+            if refusal.status not in _NEVER:
+                raise
 
     def _of(self, job: int) -> Found:
         """Raises GangerError where the daemon does not say."""
