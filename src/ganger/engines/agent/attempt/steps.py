@@ -10,6 +10,9 @@ _SPAN_SECONDS: Final = 0.05
 """Steps are timed over at least so long."""
 _METRICS_MAX: Final = 64
 NAME_CHARACTERS_MAX: Final = 128
+PORT: Final = "port"
+"""Where a replica answers, among what it tells of itself."""
+_PORTS: Final = 1 << 16
 _SERVED: Final = (
     "arrivals",
     "answered",
@@ -21,6 +24,7 @@ _SERVED: Final = (
     "queue",
     "p50",
     "p99",
+    PORT,
 )
 """What a replica tells of itself."""
 _STEP_MAX: Final = 1 << 53
@@ -53,7 +57,9 @@ class Steps:
         if "saved" in report:
             self.saved = max(self.saved, _count(report["saved"]))
         for name, value in report.get("served", {}).items():
-            if name in _SERVED and isfinite(number := float(value)) and number >= 0:
+            if name not in _SERVED or not isfinite(number := float(value)) or number < 0:
+                continue
+            if name != PORT or (number < _PORTS and number.is_integer()):
                 self.served[name] = number
         if "step" not in report:
             return
