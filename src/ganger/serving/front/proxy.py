@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
@@ -21,9 +23,11 @@ from msgspec import Struct
 from ganger.serving.calls import CallIds
 from ganger.serving.front.balance import Replica, Version, drawn, least_loaded
 from ganger.serving.front.counts import Counts
+from ganger.serving.front.owner import is_loopback, listeners
 from ganger.serving.front.upstream import HOP, Upstream
 from ganger.serving.http.connections import Connection, Request, error
 
+log = logging.getLogger("ganger.front")
 TRIES: Final = 2
 CONNECT_SECONDS: Final = 2.0
 IDLE_MAX: Final = 64
@@ -126,7 +130,11 @@ class Front:
         """Ask a replica how it is, again and again, until it is gone."""
         while (replica := self.replicas.get(key)) is not None:
             was = replica.healthy
-            replica.checked(well=await self._is_well(replica))
+            well = await self._is_well(replica)
+            if well and not was and not _trusted(replica):
+                log.error("another user listens at %s:%d", replica.host, replica.port)
+                well = False
+            replica.checked(well=well)
             if replica.healthy and not was:
                 self.serve_waiting()
             elif was and not replica.healthy:
@@ -477,6 +485,13 @@ class Copy(Exchange):
         if self._counted:
             self._counted = False
             self._front.copied()
+
+
+def _trusted(replica: Replica) -> bool:
+    """Whether the one that listens is this user or root, as far as this machine knows."""
+    if not is_loopback(replica.host):
+        return True
+    return {*listeners(replica.port)} <= {0, os.geteuid()}
 
 
 def _raised(task: asyncio.Task[Any]) -> None:

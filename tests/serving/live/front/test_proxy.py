@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import ParamSpec
 
-from ganger.serving.front.balance import FAILURES, Version
+import pytest
+
+from ganger.serving.front.balance import FAILURES, Replica, Version
 from ganger.serving.front.proxy import Terms
 from serving.live.front.rig import TERMS, Served, Stub, rig, until
 
@@ -304,6 +308,36 @@ async def test_a_version_without_replicas_is_no_reason_to_wait() -> None:
     async with rig(TERMS, Version(1, 1.0), Version(2, 1.0)) as made:
         await made.add(Stub("1"), 1)
         assert {(await made.ask())[2] for _ in range(20)} == {b"1:"}
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="another user needs root")
+@story
+async def test_a_port_at_which_another_user_listens_gets_nothing() -> None:
+    code = (
+        "import os, socket\nos.setuid(65534)\nmade = socket.create_server(('127.0.0.1', 0))\n"
+        "print(made.getsockname()[1], flush=True)\n"
+        "while True:\n    made.accept()[0].send(b'HTTP/1.1 200 OK\\r\\n\\r\\n')\n"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        code,
+        cwd="/",
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    port = int(await process.stdout.readline())
+    try:
+        async with rig() as made:
+            made.front.set_replicas([Replica(1, 1, 1, "127.0.0.1", port)])
+            theirs = made.front.replicas[1, 1]
+            await asyncio.sleep(0.5)
+            assert not theirs.healthy
+            await made.add(Stub("mine"))
+            assert (await made.ask())[2] == b"mine:"
+    finally:
+        process.kill()
+        await process.wait()
 
 
 @story
