@@ -53,7 +53,8 @@ class Front:
     """Passes requests on. `keyed`: keys are the front's, and are not passed on."""
 
     def __init__(self, terms: Terms, *, keyed: bool = False, seed: int | None = None) -> None:
-        self.terms, self._keyed = terms, keyed
+        self.terms = terms
+        self._left_out = HOP | _OWN | ({b"authorization"} if keyed else frozenset())
         self.versions: list[Version] = []
         self.replicas: dict[tuple[int, int], Replica] = {}
         """By job and attempt."""
@@ -132,7 +133,8 @@ class Front:
             was = replica.healthy
             well = await self._is_well(replica)
             if well and not was and not _trusted(replica):
-                log.error("another user listens at %s:%d", replica.host, replica.port)
+                if not replica.deaf:
+                    log.error("another user listens at %s:%d", replica.host, replica.port)
                 well = False
             replica.checked(well=well)
             if replica.healthy and not was:
@@ -239,10 +241,9 @@ class Front:
 
     def message(self, request: Request, host: bytes) -> bytes:
         """A request as it goes to a replica."""
-        named = {
-            name.strip().lower() for name in request.headers.get(b"connection", b"").split(b",")
-        }
-        left_out = HOP | _OWN | named | ({b"authorization"} if self._keyed else frozenset())
+        left_out, named = self._left_out, request.headers.get(b"connection")
+        if named is not None:
+            left_out = left_out | {name.strip().lower() for name in named.split(b",")}
         lines = [b"%b %b HTTP/1.1\r\n" % (request.method.encode(), request.target)]
         headers: Mapping[bytes, bytes] = {b"host": host, **request.headers}
         lines += [
