@@ -134,9 +134,9 @@ def fronts(root: Path) -> list[str]:
 
 def parent_of(root: Path, name: str) -> int | None:
     """A descriptor that is readable once the parent of a front has ended; None: there is none."""
-    told = asked_at(root, name)
+    front = asked_at(root, name)
     try:
-        return os.pidfd_open(told.parent) if told is not None else None
+        return os.pidfd_open(front.parent) if front is not None else None
     except ProcessLookupError:
         return None
 

@@ -1,12 +1,13 @@
-"""Which user listens at a port of this machine.
+"""The users that listen at ports of this machine.
 
-A port is free to any user until its replica listens. Whoever listens there first would be sent
-requests of others, so that a front passes none on to a listener of another user.
+A port is free to any user until its replica listens. Another user that listens there first would
+get requests of others, so that a front passes none on to such a listener.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -15,9 +16,11 @@ _LISTENS: Final = "0A"
 _TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
-def is_loopback(host: str) -> bool:
-    """Whether the address is this machine's own."""
-    return host.startswith("127.") or host in ("::1", "localhost")
+def is_own(host: str, port: int) -> bool:
+    """Whether this user or root listens there, as far as this machine knows."""
+    if not host.startswith("127.") and host not in ("::1", "localhost"):
+        return True
+    return {*listeners(port)} <= {0, os.geteuid()}
 
 
 def listeners(port: int) -> Iterator[int]:

@@ -219,10 +219,10 @@ class Process:
         mine = [each for each in self.front.replicas.values() if each.version == loser]
         if any(each.requests for each in mine):
             return
-        left = [each for each in self.front.versions if each.job != loser]
-        if len(left) < len(self.front.versions):
+        others = [each for each in self.front.versions if each.job != loser]
+        if len(others) < len(self.front.versions):
             self._watch.cancel(loser)
-            self.front.set_versions(left)
+            self.front.set_versions(others)
 
     def _set_rollout(self, rollout: Rollout) -> None:
         self._rollout, self._step_began = rollout, time.monotonic()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
@@ -23,7 +22,7 @@ from msgspec import Struct
 from ganger.serving.calls import CallIds
 from ganger.serving.front.balance import Replica, Version, drawn, least_loaded
 from ganger.serving.front.counts import Counts
-from ganger.serving.front.owner import is_loopback, listeners
+from ganger.serving.front.owner import is_own
 from ganger.serving.front.upstream import HOP, Upstream
 from ganger.serving.http.connections import Connection, Request, error
 
@@ -132,7 +131,7 @@ class Front:
         while (replica := self.replicas.get(key)) is not None:
             was = replica.healthy
             well = await self._is_well(replica)
-            if well and not was and not _trusted(replica):
+            if well and not was and not is_own(replica.host, replica.port):
                 if not replica.deaf:
                     log.error("another user listens at %s:%d", replica.host, replica.port)
                 well = False
@@ -486,13 +485,6 @@ class Copy(Exchange):
         if self._counted:
             self._counted = False
             self._front.copied()
-
-
-def _trusted(replica: Replica) -> bool:
-    """Whether the one that listens is this user or root, as far as this machine knows."""
-    if not is_loopback(replica.host):
-        return True
-    return {*listeners(replica.port)} <= {0, os.geteuid()}
 
 
 def _raised(task: asyncio.Task[Any]) -> None:
