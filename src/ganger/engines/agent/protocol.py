@@ -41,6 +41,8 @@ VERSION: Final = 6
 OLDEST: Final = 1
 FRAME_BYTES_MAX: Final = 16 << 20
 NONCE_BYTES: Final = 32
+PORT: Final = "port"
+"""Where a replica answers, among what it tells of itself (`Progress.served`)."""
 
 
 class Key(msgspec.Struct, frozen=True, array_like=True, order=True):

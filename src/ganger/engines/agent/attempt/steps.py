@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any, Final
 
+from ganger.engines.agent.protocol import PORT
+
 _SMOOTHING: Final = 0.3
 _SPAN_SECONDS: Final = 0.05
 """Steps are timed over at least so long."""
 _METRICS_MAX: Final = 64
 NAME_CHARACTERS_MAX: Final = 128
-PORT: Final = "port"
-"""Where a replica answers, among what it tells of itself."""
 _PORTS: Final = 1 << 16
 _SERVED: Final = (
     "arrivals",
