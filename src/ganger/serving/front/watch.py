@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -77,12 +77,11 @@ class Watch(threading.Thread):
             try:
                 answers = {job: self._of(job) for job in jobs}
                 while self._cancelled:
-                    self._cancel(self._cancelled[0])
+                    self._post(f"/v1/jobs/{self._cancelled[0]}/cancel")
                     del self._cancelled[0]
                 for job, counted in figures.items():
                     if not answers[job].over:
-                        path = f"/v1/jobs/{job}/served"
-                        self._client.call("POST", path, body={"figures": counted})
+                        self._post(f"/v1/jobs/{job}/served", {"figures": counted})
             except GangerError:
                 self._heard(None)
             else:
@@ -90,10 +89,10 @@ class Watch(threading.Thread):
             self._wake.wait(EVERY_SECONDS)
         self._client.close()
 
-    def _cancel(self, job: int) -> None:
+    def _post(self, path: str, body: Any = None) -> None:
         """Raises GangerError where the daemon does not answer."""
         try:
-            self._client.call("POST", f"/v1/jobs/{job}/cancel")
+            self._client.call("POST", path, body=body)
         except Refusal as refusal:
             if refusal.status not in _NEVER:
                 raise

@@ -14,7 +14,7 @@ from ganger.core.units import SECOND, parse_duration
 if TYPE_CHECKING:
     from ganger.serving.front.link import Asked, Told
 
-as_json = click.option("--json", "asas_json", is_flag=True, help="Print JSON.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 service_name = click.argument("name", metavar="SERVICE")
 
 
