@@ -259,11 +259,10 @@ def served(
 
 
 def listens(port: int) -> None:
-    """Tell at which TCP port of its machine a replica of a service answers, so that what brings
-    requests to the replicas finds it. What Ganger starts with `{port}` in its command need not say
-    so. Only rank 0 is heard. Raises ValueError for a number that is not a valid port."""
+    """Tell the TCP port at which a replica of a service answers, for its front. Replicas with
+    `{port}` in their command need not. Only rank 0 is heard. Raises ValueError."""
     if not 0 < int(port) < 1 << 16:
-        raise ValueError("%r is not a valid port" % (port,))  # noqa: UP031
+        raise ValueError("%r is not a port" % (port,))  # noqa: UP031
     if not inside() or os.environ.get("RANK", "0") != "0":
         return
     with _load.lock:

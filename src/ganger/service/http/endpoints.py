@@ -14,6 +14,7 @@ from ganger.client.answering.families import (
     ReportAnswer,
     ServiceAnswer,
 )
+from ganger.client.answering.gpu_map import MapAnswer
 from ganger.client.answers import (
     Changed,
     EffectAnswer,
@@ -35,7 +36,6 @@ from ganger.client.answers import (
     TokenAnswer,
     Usage,
 )
-from ganger.client.gpu_map import MapAnswer
 from ganger.service.http import cluster_api as cluster
 from ganger.service.http import cluster_bodies as bodies
 from ganger.service.http import job_api as jobs

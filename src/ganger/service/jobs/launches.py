@@ -66,8 +66,8 @@ def launch_of(
         kills=max(launch.kills - _killed_at_once(attempts), 0),
         script="" if scripts else facts.script,
         steps=launch.steps and steps,
-        hollow=facts.family is not None and jobs.kind[job] == Kind.TUNE,
-        listens=bool(jobs.kind[job] == Kind.SERVE) and any(WORD in word for word in command),
+        hollow=facts.family is not None and int(jobs.kind[job]) == Kind.TUNE,
+        listens=int(jobs.kind[job]) == Kind.SERVE and any(WORD in word for word in command),
     )
 
 

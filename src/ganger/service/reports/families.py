@@ -39,13 +39,13 @@ from ganger.service.jobs.families import children_of, constraints_of
 
 SHOWN_MAX: Final = 1000
 """So many children of a job are listed, the last ones."""
-_PARENTS: Final = (Kind.TUNE, Kind.SERVE)
+_PARENTS: Final = (int(Kind.TUNE), int(Kind.SERVE))
 
 
 def counts(daemon: Daemon, row: int) -> dict[str, int]:
     """How many children of a search or a service are in which state."""
     jobs = daemon.kernel.jobs
-    if jobs.kind[row] not in _PARENTS or jobs.parent[row] >= 0:
+    if int(jobs.kind[row]) not in _PARENTS or jobs.parent[row] >= 0:
         return {}
     states = (state_of(Phase(jobs.phase[child]), "")[0] for child in children_of(jobs, row))
     return dict(sorted(Counter(states).items()))

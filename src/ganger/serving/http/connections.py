@@ -64,7 +64,14 @@ class Request(Struct, eq=False):
     keeps: bool
     """Whether the connection stays open after it."""
     gone: Callable[[], None] | None = None
-    """Called when the client goes away before the answer."""
+    """Called when the client goes away before the answer, or in its midst."""
+    flow: Callable[[bool], None] | None = None
+    """Called where an answer comes in pieces: False once the client reads too slowly, True when it
+    has read most."""
+    target: bytes = b""
+    """As it was asked for: path and query."""
+    chunks: bool = True
+    """Whether an answer of unknown length may come in chunks (HTTP/1.1)."""
     note: str = ""
     """What the access log says of it, besides the status."""
     id: str = ""
@@ -160,7 +167,8 @@ class Connection(asyncio.Protocol):
         """Bytes of answers that do."""
         self._tenant = 0
         """Of the request that is being read."""
-        self._paused = self._ends = False
+        self._paused = self._ends = self._chunked = False
+        self._keeps = True
         self._stalled = 0.0
         """When the client stopped reading its answer; 0: it reads."""
 
@@ -224,12 +232,16 @@ class Connection(asyncio.Protocol):
         self._stalled = monotonic()
         self._unread = self._transport.get_write_buffer_size()
         self._door.held += self._unread
+        if self._request is not None and self._request.flow is not None:
+            self._request.flow(False)
 
     def resume_writing(self) -> None:
         """It has read most."""
         self._stalled = 0.0
         self._door.held -= self._unread
         self._unread = 0
+        if self._request is not None and self._request.flow is not None:
+            self._request.flow(True)
         self._go_on()
 
     def look(self, now: float) -> None:
@@ -347,6 +359,8 @@ class Connection(asyncio.Protocol):
             body,
             self.since,
             bool(self._parser.should_keep_alive()),
+            target=self._url,
+            chunks=self._parser.get_http_version() != "1.0",
             tenant=self._tenant,
         )
         self._phase, self.since = "", monotonic()
@@ -389,6 +403,9 @@ class Connection(asyncio.Protocol):
             return
         keeps = request.keeps and not self._door.closing
         self._write(status, body, headers, kind, keeps, bare=request.method == "HEAD")
+        self._answered(request, status, keeps=keeps)
+
+    def _answered(self, request: Request, status: int, *, keeps: bool) -> None:
         self._door.answered(request, status, monotonic() - request.began)
         self._hold(request.tenant, -len(request.body))
         self._request, self.since = None, monotonic()
@@ -396,6 +413,42 @@ class Connection(asyncio.Protocol):
             self._close()
         elif self._waiting or self._paused:
             self._loop.call_soon(self._go_on)
+
+    def begin(
+        self, request: Request, status: int, phrase: bytes, headers: list[bytes], length: int | None
+    ) -> None:
+        """Begin an answer that comes in pieces; `headers`: whole lines, none of them about framing;
+        `length`: of its body, None if that is not known, -1 where there is no body."""
+        if self._request is not request:
+            return
+        self._chunked = length is None and request.chunks
+        self._keeps = request.keeps and not (length is None and not request.chunks)
+        lines = [b"HTTP/1.1 %d %b\r\n" % (status, phrase), *headers]
+        if self._chunked:
+            lines.append(b"transfer-encoding: chunked\r\n")
+        elif length is not None and length >= 0:
+            lines.append(b"content-length: %d\r\n" % length)
+        lines.append(b"\r\n" if self._keeps else b"connection: close\r\n\r\n")
+        self._transport.write(b"".join(lines))
+
+    def piece(self, request: Request, data: bytes) -> None:
+        """A part of its body."""
+        if self._request is request and data:
+            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+
+    def end(self, request: Request, status: int, *, whole: bool = True) -> None:
+        """The answer is over; one that is not whole ends the connection, so that it shows."""
+        if self._request is not request:
+            return
+        if not whole:
+            self._request = None
+            self._hold(request.tenant, -len(request.body))
+            self._door.answered(request, status, monotonic() - request.began)
+            self.hang_up()
+            return
+        if self._chunked:
+            self._transport.write(b"0\r\n\r\n")
+        self._answered(request, status, keeps=self._keeps and not self._door.closing)
 
     def _write(
         self,
