@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ganger.client.request import JobRequest
 from ganger.core.errors import BadInput
 from ganger.core.events import Served
 from ganger.core.state.jobs import Phase
@@ -20,6 +21,7 @@ from ganger.engines.testing.fake import Script
 from ganger.service.commands import SetTenant
 from ganger.service.durable.recovery import check_history, guard_of
 from ganger.service.families import Ends, Scale
+from ganger.service.jobs.submission import shape_of
 from ganger.service.windows import Front
 from service.desk import Desk, header
 
@@ -310,3 +312,21 @@ def test_what_cannot_start_closes_no_window_after_another(tmp_path: Path) -> Non
         desk.engine.post()
         desk.steps(1)
     assert len(windows(desk)) - before <= 7
+
+
+@pytest.mark.parametrize(
+    ("asked", "size", "replicas"),
+    [
+        ({"gpus": 2, "min_gpus": 0}, 2, (0, 2)),
+        ({"gpus": 1, "min_gpus": 0, "max_gpus": 3}, 1, (0, 3)),
+        ({"gpus": 0, "min_gpus": 0, "max_gpus": 3}, 1, (0, 3)),
+        ({"gpus": 1, "max_gpus": 3}, 1, (1, 3)),
+        ({"gpus": 2, "min_gpus": 0, "max_gpus": 3, "kind": "train"}, 2, (2, 3)),
+    ],
+)
+def test_only_a_service_that_says_so_may_have_none(
+    asked: dict[str, Any], size: int, replicas: tuple[int, int]
+) -> None:
+    role = shape_of(JobRequest(command=["true"], **{"kind": "serve", **asked})).roles[0]
+    assert (role.size, role.replicas) == (size, replicas)
+    assert role.range[0] >= 1, "recipes that know nothing of services count with a worker"

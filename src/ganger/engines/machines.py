@@ -373,8 +373,7 @@ class Machines(Connections[_Connection]):
         one = self._connection(box)
         if one is None:
             return
-        why = lacking(one.version, message) if isinstance(message, Prepare) else ""
-        if why:
+        if isinstance(message, Prepare) and (why := lacking(one.version, message)):
             why = f"its agent speaks version {one.version}, which does not support {why}"
             self.owner.told(box, Refused(message.key, why))
             return

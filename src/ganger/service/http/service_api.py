@@ -67,7 +67,8 @@ async def tell_served(request: Request) -> Changed:
         families.refuse_other_than_service(daemon, row)
         if daemon.kernel.jobs.phase[row] != Phase.RUNNING:
             raise BadInput(f"job {row + 1} does not run", where="jobs")
-        hurries = daemon.windows.tell(row, body.figures, daemon.kernel, daemon.now())
+        figures = {str(name): value for name, value in body.figures.items()}
+        hurries = daemon.windows.tell(row, figures, daemon.kernel, daemon.now())
     if hurries:
         daemon.engine.post()
     return Changed(jobs=[row + 1])
