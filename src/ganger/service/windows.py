@@ -37,12 +37,12 @@ SPAN: Final = "seconds"
 
 
 class Front:
-    """What the front of one service has told."""
+    """What the front of one service has reported."""
 
     def __init__(self, new: bool) -> None:
         """`new`: whether all that it has counted came since this daemon began."""
         self._new = new
-        self._told: dict[str, float] = {}
+        self._counts: dict[str, float] = {}
         self._sums: dict[str, float] = {}
         self._levels: dict[str, float] = {}
         self.window_ended = -1
@@ -54,20 +54,20 @@ class Front:
         """Take what it has counted since its start, and its levels now. Where it has counted less
         than before, it was started again."""
         sums = {name: figures[name] for name in SUMS if name in figures}
-        if any(now < self._told.get(name, 0.0) for name, now in sums.items()):
-            self._told = {}
+        if any(now < self._counts.get(name, 0.0) for name, now in sums.items()):
+            self._counts = {}
         for name, now in sums.items() if self._new else ():
-            more = now - self._told.get(name, 0.0)
+            more = now - self._counts.get(name, 0.0)
             self._sums[name] = min(self._sums.get(name, 0.0) + more, MOST)
         self._new = True
-        self._told.update(sums)
+        self._counts.update(sums)
         self._levels |= {name: value for name, value in figures.items() if name not in SUMS}
 
     def window(self) -> dict[str, float]:
-        """What it told since the window before; empty if nothing."""
-        told = {**self._sums, **self._levels}
+        """What it reported since the window before; empty if nothing."""
+        figures = {**self._sums, **self._levels}
         self._sums, self._levels, self.due = {}, {}, NEVER
-        return told
+        return figures
 
 
 class Windows:
@@ -111,12 +111,12 @@ class Windows:
 
     def ended(self, now: int, kernel: Kernel, progress: Mapping[int, Progress]) -> list[Served]:
         """The window ends, or that of services which cannot wait: events if any replica or front
-        told something new. A figure that none told is not in them; the latencies are the worst
-        replica's, the share of time in which they worked is always theirs."""
+        reported something new. A figure that none reported is not in them; the latencies are the
+        worst replica's, the share of time in which they worked is always theirs."""
         jobs, whole = kernel.jobs, now >= self._since + self._every
         serves = jobs.kind[: jobs.n] == Kind.SERVE
         live = serves & (jobs.parent[: jobs.n] < 0) & (jobs.phase[: jobs.n] == Phase.RUNNING)
-        told = dict[int, dict[int, dict[str, float]]]()
+        windows = dict[int, dict[int, dict[str, float]]]()
         for service in np.flatnonzero(live).tolist():
             front = self._fronts.get(service)
             if not whole and (front is None or front.due > now):
@@ -131,12 +131,12 @@ class Windows:
                     front.window_ended = -1 if whole else now
             if figures:
                 running = int((jobs.phase[replicas] == Phase.RUNNING).sum())
-                told.setdefault(since, {})[service] = _per_window(figures, running)
+                windows.setdefault(since, {})[service] = _per_window(figures, running)
         with self._lock:
             self._fronts = {row: front for row, front in self._fronts.items() if live[row]}
         if whole:
             self._since = now
-        return [_event(since, each) for since, each in sorted(told.items())]
+        return [_event(since, each) for since, each in sorted(windows.items())]
 
     def _figures(
         self, kernel: Kernel, replicas: list[int], progress: Mapping[int, Progress]
@@ -167,11 +167,12 @@ class Windows:
         return {name: min(value, MOST) for name, value in found.items() if isfinite(value)}
 
 
-def _event(since: int, told: dict[int, dict[str, float]]) -> Served:
+def _event(since: int, services: dict[int, dict[str, float]]) -> Served:
     """The windows of services that began at the same time."""
-    names = sorted({name for figures in told.values() for name in figures})
-    columns = {name: tuple(told[job].get(name) for job in told) for name in names}
-    return Served(since, tuple(told), columns)
+    names = sorted({name for figures in services.values() for name in figures})
+    rows = services.values()
+    columns = {name: tuple(figures.get(name) for figures in rows) for name in names}
+    return Served(since, tuple(services), columns)
 
 
 def _believed(front: dict[str, float], replicas: dict[str, float]) -> dict[str, float]:

@@ -79,8 +79,8 @@ class WindowAnswer(msgspec.Struct, kw_only=True):
 class ReplicaAnswer(msgspec.Struct, kw_only=True):
     """A replica of a service that is not over: its `attempt` (0: none yet), the `node` where it
     runs and at which `host` that is reached from the daemon's machine ("": nowhere yet, or not
-    known), the `port` that it told (0: none yet), and whether it was told to leave: then it is to
-    get no request more."""
+    known), the `port` that it reported (0: none yet), and whether it was asked to leave: then it is
+    to get no request more."""
 
     job: int
     attempt: int

@@ -95,7 +95,7 @@ ENDPOINTS: Final = (
     Endpoint("GET", f"{_JOBS}/proposals", jobs.list_proposals, ProposalsAnswer),
     Endpoint("POST", f"{_JOBS}/proposals", jobs.propose, ProposalsAnswer, jobs.Trials),
     Endpoint("GET", f"{_JOBS}/replicas", services.list_replicas, list[ReplicaAnswer]),
-    Endpoint("POST", f"{_JOBS}/served", services.tell_served, Changed, services.Told),
+    Endpoint("POST", f"{_JOBS}/served", services.tell_served, Changed, services.ServedBody),
     Endpoint("GET", f"{_JOBS}/wait", jobs.wait_job, JobPage, query=("timeout",)),
     Endpoint("GET", f"{_JOBS}/codes", jobs.exit_codes, dict[str, int | None]),
     Endpoint(

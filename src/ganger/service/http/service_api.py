@@ -19,7 +19,7 @@ from ganger.service.windows import MOST
 Figure = Literal["arrivals", "answered", "late", "dropped", "ongoing", "queue", "p50", "p99"]
 
 
-class Told(msgspec.Struct, forbid_unknown_fields=True):
+class ServedBody(msgspec.Struct, forbid_unknown_fields=True):
     """What the front of a service tells: `arrivals`, `answered`, `late` and `dropped` since its own
     start, how many requests are `ongoing` and wait in its `queue` now, and latencies in seconds.
     Tell it at least once in each window, also when nothing came."""
@@ -47,7 +47,7 @@ async def list_replicas(request: Request) -> list[ReplicaAnswer]:
 async def tell_served(request: Request) -> Changed:
     """Take what the front of the service in the path tells. Recipes decide by it at the end of the
     window; at once where a request waits and there is no replica."""
-    body = await body_of(request, Told)
+    body = await body_of(request, ServedBody)
     daemon, row = world_of(request).daemon, _service(request)
     with daemon.lock:
         families.refuse_other_than_service(daemon, row)

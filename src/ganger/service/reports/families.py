@@ -206,15 +206,16 @@ def _replica(daemon: Daemon, row: int) -> ReplicaAnswer:
     jobs, placement = daemon.kernel.jobs, _placement(daemon, row)
     attempt, phase = int(jobs.attempt[row]), Phase(jobs.phase[row])
     node = placement[0].node if placement else -1
-    told = daemon.engine.progress.get(row)
-    listens = told is not None and told.key.attempt == attempt and phase in HOLDS_DEVICES
+    progress, port = daemon.engine.progress.get(row), 0
+    if progress is not None and progress.key.attempt == attempt and phase in HOLDS_DEVICES:
+        port = int(progress.served.get(PORT, 0))
     return ReplicaAnswer(
         job=row + 1,
         attempt=attempt,
         state=state_of(phase, daemon.ends.get(row, ""))[0],
         node=daemon.kernel.nodes.names[node] if placement else "",
         host=daemon.engine.host(node) if placement else "",
-        port=int(told.served.get(PORT, 0)) if told is not None and listens else 0,
+        port=port,
         leaving=phase == Phase.STOPPING,
     )
 
