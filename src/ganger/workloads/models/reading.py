@@ -48,10 +48,10 @@ def read_models(path: str | Path) -> Models:
     return _Reader(file.path, file.where, found).models()
 
 
-def models_of(found: Document, path: Path) -> Models:
+def models_of(held: Document, path: Path) -> Models:
     """The models of a document that no file holds; their own files lie below the folder of `path`.
     Raises BadInput."""
-    return _Reader(path, str(path), found).models()
+    return _Reader(path, str(path), held).models()
 
 
 class _Reader:
