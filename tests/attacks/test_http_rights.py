@@ -240,8 +240,13 @@ def test_only_the_owner_speaks_for_a_service(machine: Machine) -> None:
         assert asked(machine, who, "POST", f"/v1/jobs/{service}/served", told) == 400, "it is held"
         (found,) = asked(machine, who, "GET", f"/v1/jobs/{service}/replicas")
         assert (found["job"], found["port"], found["leaving"]) == (service, 0, False)
-    for method, what, body in (("POST", "served", told), ("GET", "replicas", None)):
-        assert asked(machine, EVE, method, f"/v1/jobs/{service}/{what}", body) == 403
+    for method, what, body in (
+        ("POST", "/served", told),
+        ("GET", "/replicas", None),
+        ("PATCH", "", {"max_gpus": 4}),
+    ):
+        assert asked(machine, EVE, method, f"/v1/jobs/{service}{what}", body) == 403
+    assert asked(machine, ANN, "PATCH", f"/v1/jobs/{service}", {"max_gpus": 4}) == 400, "it is held"
     asked(machine, ANN, "POST", f"/v1/jobs/{service},{other}/cancel")
 
 

@@ -11,12 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ganger.core.errors import BadInput
 from ganger.core.events import Served
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent.protocol import Key, Progress
 from ganger.engines.testing.fake import Script
+from ganger.service.commands import SetTenant
 from ganger.service.durable.recovery import check_history, guard_of
+from ganger.service.families import Ends, Scale
 from ganger.service.windows import Front
 from service.desk import Desk, header
 
@@ -182,3 +185,128 @@ def test_a_front_that_tells_the_most_stops_no_recipe(tmp_path: Path) -> None:
         front(desk, row, **dict.fromkeys(("arrivals", "late", "p50", "p99"), figure))
     assert guard_of(desk.daemon.kernel).error == ""
     assert check_history(desk.journal) == desk.daemon.kernel.revision
+
+
+def scale(desk: Desk, row: int, **ends: int) -> None:
+    """People say how many GPUs its replicas may hold."""
+    desk.ask(Scale([row], Ends(**ends)))
+    desk.steps(3)
+    while children(desk, row, Phase.STARTING, Phase.STOPPING):
+        desk.steps(1)
+
+
+def test_people_scale_a_service_and_its_siblings_notice_nothing(tmp_path: Path) -> None:
+    desk = begun(tmp_path)
+    row = service(desk, gpus=1, max_gpus=2)
+    first = children(desk, row, Phase.RUNNING)
+    scale(desk, row, least=4, most=4)
+    assert len(children(desk, row, Phase.RUNNING)) == 4
+    scale(desk, row, size=2, least=1)
+    assert children(desk, row, Phase.RUNNING) == [*first, first[0] + 1], "the newest go first"
+    jobs = desk.daemon.kernel.jobs
+    assert int(jobs.restarts[: jobs.n].sum()) == 0
+    desk = desk.again()
+    spec = desk.daemon.kernel.jobs.spec(row)
+    role = spec.shape.roles[0]
+    assert (role.size, role.replicas, spec.shape.gpus) == (2, (1, 4), 2)
+    scale(desk, row, least=3)
+    assert len(children(desk, row, Phase.RUNNING)) == 3
+    scale(desk, row, least=0, most=0)
+    assert children(desk, row, Phase.RUNNING) == []
+    front(desk, row, queue=1)
+    window(desk)
+    desk.steps(3)
+    assert children(desk, row, Phase.PENDING, Phase.STARTING, Phase.RUNNING) == [], "none is to be"
+    assert check_history(desk.journal) == desk.daemon.kernel.revision
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [{"size": 5}, {"least": 3, "most": 2}, {"size": 1, "least": 2}, {"most": 1, "size": 2}],
+)
+def test_sizes_that_contradict_each_other_change_nothing(
+    tmp_path: Path, ends: dict[str, int]
+) -> None:
+    desk = begun(tmp_path)
+    row = service(desk, gpus=1, max_gpus=4)
+    with pytest.raises(BadInput):
+        scale(desk, row, **ends)
+    assert desk.daemon.kernel.jobs.spec(row).shape.roles[0].replicas == (1, 4)
+
+
+def test_only_a_service_that_a_recipe_scales_is_scaled(tmp_path: Path) -> None:
+    desk = begun(tmp_path)
+    (job,) = desk.submit(gpus=1)
+    row = service(desk, gpus=2, max_gpus=2)
+    (odd,) = desk.submit(kind="serve", gpus=2)
+    desk.steps(4)
+    desk.order("cancel", row)
+    for each in (job, row, row + 1):
+        with pytest.raises(BadInput, match="not a service that runs"):
+            scale(desk, each, size=1)
+    with pytest.raises(BadInput, match="multiple of 2"):
+        scale(desk, odd, size=3)
+
+
+def test_no_service_grows_beyond_what_its_tenant_may_have(tmp_path: Path) -> None:
+    desk = begun(tmp_path)
+    desk.ask(SetTenant("ann", 3000, set_limit=True))
+    row = service(desk, gpus=1, max_gpus=2)
+    with pytest.raises(BadInput, match="may not hold"):
+        scale(desk, row, most=4)
+    scale(desk, row, most=3)
+    (waits,) = desk.submit(gpus=1)
+    desk.steps(2)
+    assert desk.phase(waits) == Phase.BLOCKED
+    with pytest.raises(BadInput, match="may not hold"):
+        scale(desk, row, most=4)
+    desk = desk.again()
+    scale(desk, row, most=2)
+    desk.steps(3)
+    assert desk.phase(waits) == Phase.RUNNING, "it has the room that the service gave back"
+    with pytest.raises(BadInput, match="may not hold"):
+        scale(desk, row, most=3)
+
+
+def test_a_service_rests_without_replicas_and_a_request_that_waits_starts_one_at_once(
+    tmp_path: Path,
+) -> None:
+    desk = begun(tmp_path)
+    row = service(desk, gpus=1, min_gpus=0, max_gpus=2)
+    front(desk, row, arrivals=4, ongoing=0)
+    window(desk)
+    desk.steps(1)
+    assert children(desk, row, Phase.RUNNING), "requests came"
+    for _ in range(3):
+        front(desk, row, arrivals=4, ongoing=0, queue=0)
+        window(desk)
+    while children(desk, row, Phase.STOPPING, Phase.RUNNING):
+        desk.steps(1)
+    front(desk, row, arrivals=4, ongoing=0)
+    assert window(desk)["replicas"] == 0
+    began = desk.engine.now
+    front(desk, row, arrivals=5, ongoing=1, queue=1)
+    desk.engine.post()
+    while not children(desk, row, Phase.RUNNING):
+        desk.steps(1)
+    assert desk.engine.now < began + SECOND // 10
+    assert windows(desk)[-1] == {"arrivals": 1, "ongoing": 1, "queue": 1, "replicas": 0}
+    front(desk, row, arrivals=5, ongoing=1)
+    window(desk)
+    assert sum(said.get("arrivals") or 0 for said in windows(desk)) == 5
+    assert check_history(desk.journal) == desk.daemon.kernel.revision
+
+
+def test_what_cannot_start_closes_no_window_after_another(tmp_path: Path) -> None:
+    """A recipe that starts none however long a request waits: the journal must not fill."""
+    desk = begun(tmp_path)
+    row = service(desk, gpus=1, min_gpus=0, max_gpus=1)
+    scale(desk, row, most=0)
+    before = len(windows(desk))
+    began = desk.engine.now
+    while desk.engine.now < began + 5 * SECOND:
+        front(desk, row, queue=1)
+        desk.engine.now += SECOND // 20
+        desk.engine.post()
+        desk.steps(1)
+    assert len(windows(desk)) - before <= 7

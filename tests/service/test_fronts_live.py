@@ -76,6 +76,16 @@ def test_a_front_finds_the_replicas_and_what_it_tells_brings_another(client: Cli
     (shown,) = client.call("GET", "/v1/services")
     figures = shown["windows"][0]["figures"]
     assert figures == {**{name: float(one) for name, one in counted.items()}, "replicas": 1.0}
+    client.call("PATCH", f"/v1/jobs/{service}", body={"min_gpus": 1, "max_gpus": 1})
+
+    def goes() -> list[dict[str, Any]]:
+        return [one for one in replicas(client, service) if one["leaving"]]
+
+    (last,) = until(goes)
+    assert answer(last) == "1", "it goes on until its front knows"
+    assert (last["node"], last["host"]) == (first["node"], first["host"])
+    until(lambda: replicas(client, service) == [first])
+    assert not answer(last)
     client.call("POST", f"/v1/jobs/{service}/cancel")
     until(lambda: not replicas(client, service))
     assert not answer(first)

@@ -12,7 +12,9 @@ from ganger.client.answering.families import ReplicaAnswer
 from ganger.client.answers import Changed
 from ganger.core.errors import BadInput
 from ganger.core.state.jobs import Phase
-from ganger.service.http.request_helpers import body_of, rows_named, world_of
+from ganger.service.families import Ends, Scale, refuse_unscaled, rescaled_by
+from ganger.service.http.app_context import AppContext
+from ganger.service.http.request_helpers import asked, body_of, rows_named, world_of
 from ganger.service.reports import families
 from ganger.service.windows import MOST
 
@@ -35,6 +37,18 @@ def _service(request: Request) -> int:
     if others:
         raise BadInput("several jobs are named", where="jobs", mend="name one service")
     return row
+
+
+async def scale(world: AppContext, services: list[int], ends: Ends) -> None:
+    """Change how many replicas services have and may have. Raises BadInput."""
+    with world.daemon.lock:
+        jobs = world.daemon.kernel.jobs
+        for row in services:
+            refuse_unscaled(world.daemon.kernel, row)
+        shapes = [rescaled_by(jobs.shapes[jobs.shape[row]], ends) for row in services]
+    for shape in shapes:
+        world.fits(shape)
+    await asked(world, Scale(services, ends))
 
 
 async def list_replicas(request: Request) -> list[ReplicaAnswer]:
