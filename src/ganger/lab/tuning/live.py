@@ -32,10 +32,8 @@ def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
     if experiment.space is None and not experiment.points:
         raise BadInput("there is nothing to try", where=f"{where}: space", mend="add a space")
     _refuse_unknown_names(experiment)
-    choice = _settled(chosen(recipe, experiment), experiment)
-    arguments = ",".join(f"{name}={_spelled(each)}" for name, each in choice.arguments.items())
-    recipe_text = f"{choice.recipe}({arguments})"
-    text = written(recipe_text, _limits(experiment), experiment.constraints)
+    choice = settled(experiment, recipe)
+    text = written(recipe_text(choice), _limits(experiment), experiment.constraints)
     own_recipe(text)  # before so many configurations are drawn
     resources = document.resources
     return {
@@ -75,8 +73,15 @@ def _lower(names: set[str]) -> set[str]:
     return {name.lower() for name in names}
 
 
-def _settled(choice: Chosen, experiment: Experiment) -> Chosen:
+def recipe_text(choice: Chosen) -> str:
+    """The recipe with all its arguments, as people write it."""
+    arguments = ",".join(f"{name}={_spelled(each)}" for name, each in choice.arguments.items())
+    return f"{choice.recipe}({arguments})"
+
+
+def settled(experiment: Experiment, recipe: str) -> Chosen:
     """The recipe that knows how many trials there may be. Raises BadInput."""
+    choice = chosen(recipe, experiment)
     if choice.own is not None:
         raise BadInput(
             "a daemon runs recipes of its own only for all searches",
