@@ -198,7 +198,7 @@ def test_a_searcher_that_learns_goes_on_from_an_earlier_search(shell: Shell) -> 
     assert "trials: 6 completed" in done.stdout
     like = shell.said("tune", *words, "--dry-run", "--like", found[1], "--", *command)
     assert f"by 6 trials of search {found[1]}: 20 simulated runs, the median" in like
-    assert re.search(r"^time: [\d.]+m?s", like, re.MULTILINE)
+    assert re.search(r"^time: \d", like, re.MULTILINE)
     assert "--like: it is what a forecast" in shell.ganger("tune", *words, "--like", "1", "--",
         "true", code=2).stderr  # fmt: skip
     words += ["--warm-start", found[1], "--dry-run", "--json", "--checkpoints", "kept"]
