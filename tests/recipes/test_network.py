@@ -19,7 +19,7 @@ from ganger.sim.engine import Simulator
 from ganger.sim.links.grains import StepGrain, Terms
 from ganger.sim.physics import Costs, Physics
 from ganger.sim.truth import Truth
-from ganger.solve.flow_rates import Flow, FlowRates
+from ganger.solve.flows.flow_rates import Flow, FlowRates
 from worlds import Diary, Work, job, trace_of
 
 ONE_GB = Steps(1.0, 1 / 1.6, (1e9, 1e9, 1.0, 1.0))

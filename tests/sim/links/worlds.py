@@ -18,7 +18,7 @@ from ganger.sim.engine import Simulator
 from ganger.sim.links.fluid import Mover, step_times
 from ganger.sim.links.grains import EQUAL, StepGrain
 from ganger.sim.physics import Costs, Physics
-from ganger.solve.max_min import Floats
+from ganger.solve.flows.max_min import Floats
 from worlds import Work, trace_of
 
 ONE_GB = Steps(1.0, 1 / 1.6, (1e9, 1e9, 1.0, 1.0))

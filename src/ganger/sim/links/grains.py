@@ -17,7 +17,7 @@ import numpy as np
 from ganger.core.books.links import Links, Transfer
 from ganger.core.units import SECOND
 from ganger.sim.links.fluid import SLOWEST, Mover, step_times
-from ganger.solve.flow_rates import Flow, FlowRates
+from ganger.solve.flows.flow_rates import Flow, FlowRates
 
 DIGITS = 9
 """Parts of speeds are told with so many: last digits differ between processors."""
