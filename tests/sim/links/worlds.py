@@ -81,14 +81,14 @@ class Random:
 
     def by_step(self, seconds: float) -> Floats:
         """The same by single steps, their mean from a tenth of so many seconds on."""
-        grain, clock = StepGrain(self.links), _Clock()
+        grain, clock = StepGrain(self.links), Clock()
         for job, transfer in enumerate(self.transfers):
             late = round(self.random.uniform(0, transfer.stated) * SECOND)
             grain.put(job, transfer, EQUAL, late)
         return clock.run(grain, len(self.transfers), round(seconds * SECOND))
 
 
-class _Clock:
+class Clock:
     """Drives a StepGrain alone."""
 
     def run(self, grain: StepGrain, jobs: int, until: int) -> Floats:

@@ -1,4 +1,4 @@
-"""Max-min fair rates of very many flows at once, from which link stopped which flow before a change.
+"""Max-min fair rates of very many flows, from which link stopped which flow before a change.
 
 A flow has the least level among the links of its path that are full, times its weight, or its cap.
 Which link stops which flow states a linear system for the levels: every such link is just full. Its
