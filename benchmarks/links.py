@@ -17,12 +17,11 @@ from pathlib import Path
 import numpy as np
 from provenance import made
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from tests.sim.links.worlds import Random
-
-from ganger.solve.flow_rates import Flow, FlowRates
-from ganger.solve.max_min import Crossings, max_min
+from ganger.solve.flows.flow_rates import Flow, FlowRates
+from ganger.solve.flows.max_min import Crossings, max_min
+from sim.links.worlds import Random
 
 HOSTS, RACK, FLOWS = 512, 16, 2000
 CHANGES = 500

@@ -232,8 +232,7 @@ class Simulator:
             elif type(action) is Retire:
                 self._over(action.job, self._attempts.instant)
         if self._speeds is not None:
-            self._speeds.settle(self._attempts.instant)
-            self._speeds.refuse_crowded()
+            self._speeds.carried_out(self._attempts.instant)
 
     def _disturbed_by(self, job: int) -> None:
         """The speeds of a job that began or ceased to compute, and of those near it."""

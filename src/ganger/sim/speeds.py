@@ -210,7 +210,7 @@ class Speeds:
         else those that share GPUs with it. A search computes nothing itself."""
         where = self._attempts.where.get(job, ())
         shared = bool(where) and (where[0].share > 0 or job in self.terms)
-        by_node = self._physics.disturbing or self._hosts.shared
+        by_node = self.mixed and (self._physics.disturbing or self._hosts.shared)
         if not (shared or by_node):
             return []
         on_node = self._attempts.on_node
@@ -256,9 +256,16 @@ class Speeds:
             parts.append(mine[0].share / WHOLE if math.isnan(part) else part)
         return max(min(parts, default=1.0), tenancy.LEAST)
 
-    def refuse_crowded(self) -> None:
-        """After a plan was carried out: raises BadInput where jobs still share GPUs on which their
-        memory does not fit. While it is carried out, some are not gone yet."""
+    def carried_out(self, events: list[AnyEvent]) -> None:
+        """After a plan was carried out: the speeds of those that share links. Raises BadInput where
+        jobs still share GPUs on which their memory does not fit. While a plan is carried out, some
+        are not gone yet."""
+        if self.links is not None:
+            self.settle(events)
+        if self._crowded:
+            self._refuse_crowded()
+
+    def _refuse_crowded(self) -> None:
         crowded, self._crowded = self._crowded, {}
         for job in crowded:
             if self._attempts.alive[job]:
@@ -284,11 +291,10 @@ class Speeds:
     def look_ahead(self, actions: Iterable[AnyAction]) -> None:
         """Before a plan is carried out: its terms, so that nobody is looked at without them, or
         with those from before it."""
-        self._ahead = {
-            action.job: Terms.of(action.knobs)
-            for action in actions
-            if type(action) is Tune and action.knobs.get("request", WITHDRAWN) != WITHDRAWN
-        }
+        ahead = self._ahead = {}
+        for action in actions:
+            if type(action) is Tune and action.knobs.get("request", WITHDRAWN) != WITHDRAWN:
+                ahead[action.job] = Terms.of(action.knobs)
 
     def _by_terms(self, job: int) -> float:
         """The factor on the speed of a job with terms: what the device leaves it on which it has
@@ -366,7 +372,7 @@ class Speeds:
     def refresh(self, jobs: Iterable[int], events: list[AnyEvent]) -> None:
         """Bring the speed of those that hold GPUs up to date."""
         attempts, streaming = self._attempts, self._physics.streaming
-        for job in self._also_moved(jobs) if self._hosts.shared else jobs:
+        for job in self._also_moved(jobs) if self.mixed and self._hosts.shared else jobs:
             if attempts.alive[job] and job not in attempts.paced:
                 rate = self._slowed(job, self._level[job])
                 if streaming:

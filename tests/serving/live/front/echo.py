@@ -1,4 +1,4 @@
-"""A server that is a replica: it answers who it is, and which version.
+"""A server that is a replica: it answers who it is, which version, and what was asked.
 
 python echo.py PORT VERSION [bad]
 """
@@ -23,12 +23,12 @@ async def main(port: int, version: str, bad: bool) -> None:
         while head := await reader.readuntil(b"\r\n\r\n"):
             open_ += 1
             length = [line for line in head.lower().split(b"\r\n") if b"content-length" in line]
-            if length:
-                await reader.readexactly(int(length[0].split(b":")[1]))
+            size = int(length[0].split(b":")[1]) if length else 0
+            asked = (await reader.readexactly(size)).decode()
             health = head.startswith(b"GET /v2/health/ready")
             if not health:
                 await asyncio.sleep(0.005)
-            body = json.dumps({"pid": os.getpid(), "version": version}).encode()
+            body = json.dumps({"pid": os.getpid(), "version": version, "asked": asked}).encode()
             status = b"500 No" if bad and not health else b"200 OK"
             writer.write(b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status, len(body), body))
             await writer.drain()

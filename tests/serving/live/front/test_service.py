@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -12,7 +13,9 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -20,6 +23,7 @@ import pytest
 from cli.typed import typed
 from ganger.serving.front.link import Told, asked_at
 from service.machines import Machine
+from soaking import many, rarely
 
 ECHO = str(Path(__file__).with_name("echo.py"))
 
@@ -72,7 +76,9 @@ class Load:
         self.statuses: Counter[int] = Counter()
         self.versions: Counter[str] = Counter()
         self.pids: set[int] = set()
-        self.longest = 0.0
+        self.wrong = 0
+        """Answers to something else than what was asked."""
+        self._numbers = count()
         self._ends = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._all()))
 
@@ -104,16 +110,17 @@ class Load:
                 writer.close()
 
     async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        began = time.monotonic()
-        writer.write(b"POST /v2/models/m/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n{}")
+        asked = b"%08d" % next(self._numbers)
+        head = b"POST /v2/models/m/infer HTTP/1.1\r\nhost: x\r\ncontent-length: 8\r\n\r\n"
+        writer.write(head + asked)
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
         body: dict[str, Any] = json.loads(await reader.readexactly(length))
-        self.longest = max(self.longest, time.monotonic() - began)
         self.statuses[int(head.split()[1])] += 1
         if "version" in body:
             self.versions[body["version"]] += 1
             self.pids.add(body["pid"])
+            self.wrong += body["asked"] != asked.decode()
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +138,7 @@ def test_every_replica_answers_and_each_is_seen(machine: Machine, web: str) -> N
     with Load(shown(machine, web).url) as load:
         load.goes_on(200)
     assert set(load.statuses) == {200}
+    assert load.wrong == 0
     assert len(load.pids) == 2
     listed, whole = said(machine, "list"), said(machine, "show", web)
     assert "2/2 ready" in listed
@@ -239,6 +247,42 @@ def test_a_rollout_ends_with_the_next_version_and_no_request_fails(
     assert load.versions["v3"] > 0
     ended = lambda: machine.client.call("GET", f"/v1/jobs/{old}")[0]["state"] == "CANCELLED"  # noqa: E731
     eventually(ended)
+
+
+def kill_one(machine: Machine, name: str, random: Random, load: Load) -> str:
+    """Something of a service, as kill -9 does it."""
+    victim = random.choice(["replica", "replica", "front", "daemon"])
+    if victim == "daemon":
+        machine.kill()
+        load.goes_on(20)
+        machine.up()
+    elif victim == "front":
+        os.kill(shown(machine, name).pid, signal.SIGKILL)
+    else:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(random.choice(sorted(load.pids)), signal.SIGKILL)
+        load.pids.clear()
+    return victim
+
+
+@pytest.mark.parametrize("kills", [10, rarely(190)])
+def test_whatever_is_killed_every_request_gets_its_own_answer(
+    machine: Machine, web: str, kills: int
+) -> None:
+    random = Random(kills)
+    with Load(shown(machine, web).url) as load:
+        load.goes_on(20)
+        killed = Counter[str]()
+        for _ in range(many(kills)):
+            killed[kill_one(machine, web, random, load)] += 1
+            load.goes_on(30)
+    assert load.wrong == 0
+    assert set(load.statuses) <= {0, 200, 502, 503}
+    assert load.statuses[0] <= load.clients * killed["front"]
+    assert load.statuses[200] > 0.9 * load.statuses.total()
+    assert load.statuses[502] <= load.clients * killed["replica"]
+    eventually(lambda: shown(machine, web).daemon)
+    eventually(lambda: ready(machine, web, 2), 60.0)
 
 
 def test_a_drained_service_says_so_and_a_stopped_one_leaves_nothing(

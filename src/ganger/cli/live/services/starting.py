@@ -79,11 +79,11 @@ def start(name: str, command: tuple[str, ...], **options: Any) -> None:
     if not options["health"].startswith("/"):
         raise BadInput("it does not begin with /", where="--health", mend="write like /health")
     client = Client()
-    serving = client.call("GET", "/v1/policy", PolicyAnswer).serving
-    if not serving:
+    policy = client.call("GET", "/v1/policy", PolicyAnswer)
+    if not policy.serving:
         raise BadInput(
             "the daemon has no recipe for services",
-            mend="give it one: ganger policy set --serving scale.reactive",
+            mend=f"give it one: ganger policy set '{policy.recipe}' --serving scale.reactive",
         )
     fields = _request(name, command, options)
     submitted = client.call("POST", "/v1/jobs", Submitted, body=convert(fields, "service"))
@@ -105,7 +105,7 @@ def start(name: str, command: tuple[str, ...], **options: Any) -> None:
         client.call("POST", f"/v1/jobs/{submitted.job}/cancel")
         raise
     if not options["as_json"]:
-        click.echo(f"{name} is served at {front.url} (job {submitted.job}, under {serving})")
+        click.echo(f"{name} is served at {front.url} (job {submitted.job}, under {policy.serving})")
     if not options["detach"]:
         front = _wait_ready(root, name, front)
     if options["as_json"]:
