@@ -232,7 +232,7 @@ def test_only_the_owner_speaks_for_a_service(machine: Machine) -> None:
     ):
         body = {"figures": figures}
         assert asked(machine, ANN, "POST", f"/v1/jobs/{service}/served", body) == 400, body
-    told = {"figures": {"queue": 1}}
+    told: dict[str, Any] = {"figures": {"queue": 1}}
     for who in (ANN, 0):
         for names in (str(other), f"{service},{other}"):
             assert asked(machine, who, "POST", f"/v1/jobs/{names}/served", told) == 400
@@ -240,12 +240,12 @@ def test_only_the_owner_speaks_for_a_service(machine: Machine) -> None:
         assert asked(machine, who, "POST", f"/v1/jobs/{service}/served", told) == 400, "it is held"
         (found,) = asked(machine, who, "GET", f"/v1/jobs/{service}/replicas")
         assert (found["job"], found["port"], found["leaving"]) == (service, 0, False)
-    for method, what, body in (
+    for method, what, sending in (
         ("POST", "/served", told),
         ("GET", "/replicas", None),
         ("PATCH", "", {"max_gpus": 4}),
     ):
-        assert asked(machine, EVE, method, f"/v1/jobs/{service}{what}", body) == 403
+        assert asked(machine, EVE, method, f"/v1/jobs/{service}{what}", sending) == 403
     assert asked(machine, ANN, "PATCH", f"/v1/jobs/{service}", {"max_gpus": 4}) == 400, "it is held"
     asked(machine, ANN, "POST", f"/v1/jobs/{service},{other}/cancel")
 

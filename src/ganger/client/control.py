@@ -17,6 +17,7 @@ import msgspec
 
 T = TypeVar("T")
 _ANSWER_SECONDS: Final = 10.0
+_ASKED_SECONDS: Final = 5.0
 _ASKED_BYTES: Final = 64 << 10
 
 
@@ -69,8 +70,30 @@ async def listen(
         os.close(descriptor)
 
 
-def is_own(writer: asyncio.StreamWriter) -> bool:
-    """Whether it is a process of the same user that asks, or of root."""
+async def answer(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    kind: type[T],
+    obey: Callable[[T], Any],
+) -> T | None:
+    """Answer a process of the same user, or of root: what was asked; None where that is not valid,
+    and for others."""
+    try:
+        if not _is_own(writer):
+            return None
+        line = await asyncio.wait_for(reader.readline(), _ASKED_SECONDS)
+        asked = msgspec.json.decode(line, type=kind)
+        writer.write(msgspec.json.encode(obey(asked)) + b"\n")
+        await writer.drain()
+    except (OSError, ValueError, msgspec.MsgspecError, TimeoutError):
+        return None
+    else:
+        return asked
+    finally:
+        writer.close()
+
+
+def _is_own(writer: asyncio.StreamWriter) -> bool:
     sock = writer.get_extra_info("socket")
     peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     return struct.unpack("3i", peer)[1] in (0, os.geteuid())

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 import uvicorn
 
-from ganger.client.control import is_own, listen
+from ganger.client.control import answer, listen
 from ganger.client.places import open_private
 from ganger.core.errors import BadInput, GangerError
 from ganger.web.app import application
@@ -180,23 +180,15 @@ class Server:
 
     async def _control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Give a link to a process of the same user, or of root."""
-        try:
-            if not is_own(writer):
-                return
-            line = await asyncio.wait_for(reader.readline(), 5.0)
-            asked = msgspec.json.decode(line, type=Asked)
-            if asked.end:  # whoever asks from here on finds no pages
-                self._unlisten()
-            token = "" if asked.end else self._sessions.link(read_only=asked.read_only)
-            answer = Told(self.url, token, os.getpid(), self._settings)
-            writer.write(msgspec.json.encode(answer) + b"\n")
-            await writer.drain()
-            if asked.end:
-                self.stop()
-        except (OSError, ValueError, msgspec.MsgspecError, TimeoutError):
-            return
-        finally:
-            writer.close()
+        asked = await answer(reader, writer, Asked, self._answer)
+        if asked is not None and asked.end:
+            self.stop()
+
+    def _answer(self, asked: Asked) -> Told:
+        if asked.end:  # whoever asks from here on finds no pages
+            self._unlisten()
+        token = "" if asked.end else self._sessions.link(read_only=asked.read_only)
+        return Told(self.url, token, os.getpid(), self._settings)
 
     async def _watch(self) -> None:
         """End when nobody has looked for long."""

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.client.control import is_own, listen
+from ganger.client.control import answer, listen
 from ganger.client.places import open_private
 from ganger.core.errors import GangerError
 from ganger.serving.front.balance import Replica, Version
@@ -275,25 +275,14 @@ class Process:
     # ------------------------------------------------------------------ its socket
 
     async def _control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer a process of the same user, or of root."""
-        try:
-            if not is_own(writer):
-                return
-            line = await asyncio.wait_for(reader.readline(), 5.0)
-            asked = msgspec.json.decode(line, type=Asked)
-            self._obey(asked)
-            writer.write(msgspec.json.encode(self.status()) + b"\n")
-            await writer.drain()
-            if asked.end:
-                with contextlib.suppress(FileNotFoundError):
-                    (self._folder / TABLE).unlink()
-                os.kill(os.getppid(), signal.SIGTERM)
-        except (OSError, ValueError, msgspec.MsgspecError, TimeoutError):
-            return
-        finally:
-            writer.close()
+        asked = await answer(reader, writer, Asked, self._obey)
+        if asked is not None and asked.end:
+            with contextlib.suppress(FileNotFoundError):
+                (self._folder / TABLE).unlink()
+            os.kill(os.getppid(), signal.SIGTERM)
 
-    def _obey(self, asked: Asked) -> None:
+    def _obey(self, asked: Asked) -> Told:
+        """Do what is asked; how it is then."""
         if asked.versions is not None:
             self.front.set_versions(asked.versions)
         if asked.closed is not None:
@@ -309,6 +298,7 @@ class Process:
             self._set_rollout(asked.rollout)
         self._watch.soon()
         self._write_table()
+        return self.status()
 
     def status(self) -> Told:
         """How it is."""
