@@ -37,7 +37,12 @@ def scale(name: str, replicas: str) -> None:
             f"{replicas[:40]!r} is not a valid number of replicas", mend="write like 4 or 1..8"
         )
     front = front_of(name)
-    each = max(front.settings.request["gpus"] // max(front.settings.request["workers"], 1), 1)
+    each = front.settings.request["gpus"] // front.settings.request["workers"]
+    if not each:
+        raise BadInput(
+            "the number of replicas without GPUs does not change",
+            mend="start another service with more of them",
+        )
     job = _only_version(front)
     body = {"min_gpus": int(smallest) * each, "max_gpus": int(largest) * each}
     Client().call("PATCH", f"/v1/jobs/{job}", Changed, body=body)

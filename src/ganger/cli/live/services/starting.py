@@ -37,7 +37,7 @@ _LAST_LINES_BYTES: Final = 4096
 )
 @click.argument("name", metavar="NAME")
 @click.argument("command", nargs=-1, required=True)
-@click.option("--replicas", type=click.IntRange(0, 1000), default=1, show_default=True,
+@click.option("--replicas", type=click.IntRange(1, 1000), default=1, show_default=True,
     help="How many there are at first.")  # fmt: skip
 @click.option("--min-replicas", type=click.IntRange(0, 1000), help="The fewest. Default: one.")
 @click.option("--max-replicas", type=click.IntRange(1, 1000),
@@ -120,24 +120,30 @@ def _refuse_missing() -> None:
 def _request(name: str, command: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
     """The job that a service is. Raises BadInput."""
     replicas, gpus = options["replicas"], options["gpus"]
-    largest = options["max_replicas"] or max(replicas, 1)
+    largest = options["max_replicas"] or replicas
     smallest = options["min_replicas"]
-    smallest = min(1, replicas) if smallest is None else smallest
+    if smallest is None:
+        smallest = 1 if gpus else replicas
     if not smallest <= replicas <= largest:
         raise BadInput(
             f"{replicas} replicas are not between {smallest} and {largest}",
             where="--replicas",
             mend="change --min-replicas or --max-replicas",
         )
-    each = max(gpus, 1)
+    if not gpus and not smallest == replicas == largest:
+        raise BadInput(
+            "the number of replicas without GPUs does not change",
+            where="--gpus",
+            mend="leave --min-replicas and --max-replicas out",
+        )
+    sizes = {"min_gpus": smallest * gpus, "max_gpus": largest * gpus} if gpus else {}
     return {
         "kind": "serve",
         "name": name,
         "command": list(command),
-        "gpus": replicas * each,
+        "gpus": replicas * gpus,
         "workers": replicas,
-        "min_gpus": smallest * each,
-        "max_gpus": largest * each,
+        **sizes,
         "gpu_types": list(options["gpu_types"]),
         "cpus": options["cpus"],
         "memory": options["memory"] or 0,
@@ -182,8 +188,6 @@ def _wait_ready(root: Path, name: str, front: Told) -> Told:
         if states != said and sys.stderr.isatty():
             click.echo(f"replicas: {states}", err=True)
         said = states
-        if front.settings.request["workers"] == 0:
-            return front
         time.sleep(LOOK_SECONDS)
         later = asked_at(root, name)
         if later is None:
