@@ -110,6 +110,7 @@ def result_of(
     best = steps[-1] if steps else (math.nan, math.nan)
     winner = _winner(trials, best[1])
     stop, lasted = place.costs.checkpoint, ended - submitted
+    hit = limits.hit(best[1], Mode(document.mode))
     metrics: dict[str, Any] = {
         "trials": sum(trial.state != "waiting" for trial in trials),
         **{
@@ -128,22 +129,10 @@ def result_of(
         "gpu_hours": gpu_hours,
         "trial_gpu_hours": float(sum(trial.gpu_hours for trial in trials)),
         "cost": cost,
-        "ended_by": reached(
-            limits,
-            lasted / SECOND,
-            epochs,
-            gpu_hours,
-            due,
-            hit=limits.hit(best[1], Mode(document.mode)),
-        ),
+        "ended_by": reached(limits, lasted / SECOND, epochs, gpu_hours, due, hit=hit),
         "deadline_kept": None if limits.deadline >= NEVER else lasted <= limits.deadline + stop,
         "budget_kept": _budget_kept(limits, epochs, gpu_hours, cost, kernel, stop, search),
-        "simulation": {
-            "events": kernel.events,
-            "decisions": kernel.decisions,
-            "cpu_seconds": cpu_seconds,
-            "reports_per_cpu_second": len(kept) / cpu_seconds if cpu_seconds else None,
-        },
+        "simulation": _effort(kernel, len(kept), cpu_seconds),
     }
     return TuningRun(
         document.name,
@@ -157,6 +146,16 @@ def result_of(
         steps,
         document.tenant,
     )
+
+
+def _effort(kernel: Kernel, reports: int, cpu_seconds: float) -> dict[str, float | None]:
+    """What the simulation took."""
+    return {
+        "events": kernel.events,
+        "decisions": kernel.decisions,
+        "cpu_seconds": cpu_seconds,
+        "reports_per_cpu_second": reports / cpu_seconds if cpu_seconds else None,
+    }
 
 
 def _lasted(kernel: Kernel, search: int) -> tuple[int, int, float]:
