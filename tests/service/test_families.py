@@ -82,9 +82,28 @@ def test_a_recipe_asks_for_trials_and_each_gets_the_next_configuration(tmp_path:
         "GANGER_JOB_ID": "3",
         "GANGER_JOB_NAME": "s lr=0.1 wd=2",
     }
-    assert (launch.checkpoint_dir, launch.hollow, launch.metric) == ("/tmp/kept/1", False, "loss")
+    assert (launch.checkpoint_dir, launch.hollow, launch.metric) == ("/tmp/kept/3", False, "loss")
     assert desk.daemon.launch(row).hollow, "the search itself runs nothing"
     assert check_history(desk.journal) == desk.daemon.kernel.revision
+
+
+def test_two_searches_with_one_folder_do_not_go_on_from_each_other(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, under(), endless)
+    first = search(desk, checkpoint_dir="/tmp/kept", metric="loss")
+    desk.steps(4)
+    second = search(desk, checkpoint_dir="/tmp/kept", metric="loss")
+    desk.steps(4)
+    jobs = desk.daemon.kernel.jobs
+    folders = {
+        search: {
+            desk.journal.facts(row).launch.checkpoint_dir
+            for row in range(jobs.n)
+            if jobs.parent[row] == search
+        }
+        for search in (first, second)
+    }
+    assert len(folders[first]) == len(folders[second]) == 4
+    assert not folders[first] & folders[second]
 
 
 def test_trials_halve_by_what_they_report_and_the_journal_needs_no_searcher(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
         raise BadInput("there is nothing to try", where=f"{where}: space", mend="add a space")
     _refuse_unknown_names(experiment)
     choice = settled(experiment, recipe)
-    text = written(recipe_text(choice), _limits(experiment), experiment.constraints)
+    text = written(recipe_text(choice), limits_in_words(experiment), experiment.constraints)
     own_recipe(text)  # before so many configurations are drawn
     resources = document.resources
     return {
@@ -163,7 +163,7 @@ def words(point: Point) -> dict[str, str]:
     return {name: spelled(value) for name, value in point.items()}
 
 
-def _limits(experiment: Experiment) -> dict[str, str]:
+def limits_in_words(experiment: Experiment) -> dict[str, str]:
     """Deadline and budget, as `own_recipe` reads them."""
     budget, limits = experiment.document.budget, dict[str, str]()
     if experiment.document.deadline:
