@@ -100,8 +100,8 @@ class Endpoint:
 
     def describe(self, model: str) -> dict[str, Any]:
         """The inputs and outputs of a model, as the protocol has them. Raises NoAnswer."""
-        found: dict[str, Any] = json.loads(self._ask("GET", f"/v2/models/{quote(model)}")[1])
-        return found
+        described: dict[str, Any] = json.loads(self._ask("GET", f"/v2/models/{quote(model)}")[1])
+        return described
 
     def ready(self) -> bool:
         """Whether it takes requests."""

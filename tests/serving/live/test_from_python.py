@@ -46,7 +46,7 @@ def test_three_lines_serve_and_ask(file: Path) -> None:
 
 
 def test_what_is_wrong_is_said(tmp_path: Path, file: Path) -> None:
-    with pytest.raises(GangerError, match="no such file"):
+    with pytest.raises(GangerError, match="No such file"):
         ganger.serve(tmp_path / "none.toml")
     with pytest.raises(GangerError, match="no recipe"):
         ganger.serve(file, "serve.nothing")
