@@ -203,6 +203,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("genie", "chronus"), _T + "deadlines.recipes"),
     **dict.fromkeys(("jpas", "parrot", "ada-srsf", "gadget"), _T + "network.recipes"),
     **dict.fromkeys(("oasis", "aonline"), _T + "market.recipes"),
+    **dict.fromkeys(("rifling",), _T + "learned.recipes"),
 }
 """Name of every recipe for training jobs, and the module that defines it."""
 PLANES: dict[str, dict[str, str]] = {
