@@ -4,7 +4,7 @@
     python benchmarks/samples.py speed            # those of one page
     python benchmarks/samples.py speed --write    # put them into the page, under "A sample"
 
-A cell that is a time, or memory, is printed as `*`: it is what it is on each machine. Rows of
+A cell that is a time, or memory, is printed as `*`: it is what it is on each machine. Rows of `links`,
 `placement`, `reports`, `routers` and `serving_live` are rows of the pages' own tables; the others
 have a section for what can be made again in seconds, which the commands that measure leave as it
 is. `pilots` and `slurm` need Slurm, and root; `openb`, `placement` and `traces` need
@@ -248,6 +248,13 @@ def serving_live() -> Sample:
     with tempfile.TemporaryDirectory() as folder:
         _, batch = in_process(net(Path(folder), depth), RECIPES[0], 4096)
     return Sample("", (), [(size, RECIPES[0], "*", "*", f"{batch:.1f}")], own=True)
+
+
+def links() -> Sample:
+    """Two worlds of few jobs."""
+    from links import beside, line
+
+    return Sample("", (), [cells(line(seed, beside(seed))) for seed in (3, 11)], own=True)
 
 
 def scale() -> Sample:
