@@ -43,8 +43,8 @@ rate, from filling all flows from nothing.
 Twenty random worlds: 16 nodes in racks of four at 1:1, 2:1 or 4:1, four to thirteen jobs that
 compute for 0.1 to 1 s and move for a tenth to all of that. Seconds of a step in the mean grain over
 the mean of {seconds} s of single steps that begin at random: by world the mean over its jobs, and
-the job that is farthest off. What single steps show and means do not is the phase: two jobs of one period
-keep theirs for ever, and whether they meet is then chance.
+the job that is farthest off. What single steps show and means do not is the phase: two jobs of one
+period keep theirs for ever, and whether they meet is then chance.
 
 {worlds}
 

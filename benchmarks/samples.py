@@ -6,8 +6,8 @@
 
 A cell that is a time, or memory, is printed as `*`: it is what it is on each machine. Rows of
 `links`, `placement`, `reports`, `routers` and `serving_live` are rows of the pages' own tables; the
-others have a section for what can be made again in seconds, which the commands that measure leave as it
-is. `pilots` and `slurm` need Slurm, and root; `openb`, `placement` and `traces` need
+others have a section for what can be made again in seconds, which the commands that measure leave
+as it is. `pilots` and `slurm` need Slurm, and root; `openb`, `placement` and `traces` need
 GANGER_TRACES.
 """
 
