@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 ROUNDS = 16
-LINKS = 300
+LINKS = 1000
 """A system of more links is not solved: filling takes less."""
 
 

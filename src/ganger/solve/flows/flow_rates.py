@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
-from ganger.solve.flows.bottlenecks import LINKS, Bottlenecks
+from ganger.solve.flows.bottlenecks import Bottlenecks
 
 NEAR = 1e-11
 """Levels and loads that differ by less, as a part of them, are one."""
@@ -234,8 +234,6 @@ class FlowRates:
 
     def _balance(self) -> bool:
         """All rates from which link stops whom; False where that is not solved."""
-        if len(set(self.stopper.values())) > LINKS:
-            return False
         if self._columns is None:
             self._columns = Bottlenecks(len(self.capacity))
             for number, (path, weight, cap, _) in self.flows.items():
