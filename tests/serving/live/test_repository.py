@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -51,3 +52,23 @@ def test_tensors_that_the_model_does_not_have_are_refused(folder: Path) -> None:
     (folder / "double" / "config.pbtxt").write_text('output { name: "z" }')
     with pytest.raises(BadInput, match=r"double/1/model\.onnx: it has no output 'z'"):
         measured(folder, 1)
+
+
+def test_what_somebody_else_kept_or_of_another_model_is_not_believed(folder: Path) -> None:
+    measured(folder, 1)
+    kept = sorted((folder.parent / "cache" / "ganger" / "measured").iterdir())
+    one, other = (path.read_bytes() for path in kept)
+    for path, data in zip(kept, (other, one), strict=True):
+        path.write_bytes(data)
+    said = list[str]()
+    measured(folder, 1, said.append)
+    assert said == ["measuring double", "measuring triple"]
+    if os.geteuid() == 0:
+        os.chown(kept[0], 65534, 65534)
+        measured(folder, 1, said.append)
+        assert len(said) == 3
+    kept[1].unlink()
+    os.mkfifo(kept[1])
+    measured(folder, 1, said.append)
+    assert said[-1].startswith("measuring ")
+    assert kept[1].is_file()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,21 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_what_is_nested_without_end_is_refused() -> None:
     with pytest.raises(BadInput, match="nested too deeply"):
         parse_text("a {" * 1000, "file")
+
+
+def test_a_configuration_that_is_no_file_or_has_no_end_is_refused(tmp_path: Path) -> None:
+    repository = stored(tmp_path)
+    config = repository / "digits" / "config.pbtxt"
+    for make in (
+        lambda: os.mkfifo(config),
+        lambda: config.symlink_to("/dev/zero"),
+        config.mkdir,
+    ):
+        make()
+        with pytest.raises(BadInput, match="cannot be read: it is not a file"):
+            read_repository(repository)
+        config.rmdir() if config.is_dir() else config.unlink()
+    with config.open("wb") as file:
+        file.truncate(1 << 40)  # a hole: it takes no room
+    with pytest.raises(BadInput, match="longer than"):
+        read_repository(repository)

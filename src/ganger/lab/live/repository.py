@@ -106,10 +106,14 @@ def _place(model: Stored, threads: int) -> Path:
 
 def _kept(model: Stored, threads: int) -> Document | None:
     """What was measured before; None where nothing was, or it cannot be read."""
+    path = _place(model, threads)
     try:
-        return msgspec.json.decode(_place(model, threads).read_bytes(), type=Document)
+        if not path.is_file() or path.stat().st_uid != os.geteuid():
+            return None
+        document = msgspec.json.decode(path.read_bytes(), type=Document)
     except (OSError, msgspec.MsgspecError):
         return None
+    return document if [each.name for each in document.models] == [model.name] else None
 
 
 def _keep(model: Stored, threads: int, document: Document) -> None:
@@ -118,7 +122,8 @@ def _keep(model: Stored, threads: int, document: Document) -> None:
     part = path.with_suffix(f".{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part.write_bytes(msgspec.json.encode(document))
+        with part.open("xb") as file:  # no file that is there, whoever put it there
+            file.write(msgspec.json.encode(document))
         part.replace(path)
     except OSError:
         return

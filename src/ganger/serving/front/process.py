@@ -11,8 +11,10 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
+import struct
 import sys
 import time
 from collections.abc import Mapping
@@ -41,13 +43,16 @@ from ganger.serving.front.link import (
 from ganger.serving.front.proxy import Front, Terms
 from ganger.serving.front.rollout import Rollout, stepped, weighed
 from ganger.serving.front.watch import Found, Watch
-from ganger.serving.http.connections import Door, Request, limits_of
+from ganger.serving.http.connections import Door, Request
+from ganger.serving.http.limits import Limits, limits_of
 from ganger.serving.listening import listen as listen_at
 from ganger.serving.outliving import Began, Inherited, Parent, watch_parent
 from ganger.serving.server import AccessLog
 from ganger.serving.tenants import Tenants
 
 log = logging.getLogger("ganger.front")
+DESCRIPTORS: Final = 16_384
+"""That a front wants to have; it takes what the system lets it."""
 _LOOK_SECONDS: Final = 0.25
 _GRACEFUL_SECONDS: Final = 30.0
 _HEALTH: Final = ("/v2/health/live", "/v2/health/ready", "/health")
@@ -64,7 +69,7 @@ class Process:
         terms = Terms(wait_seconds=settings.wait_seconds, health=settings.health)
         self.front = Front(terms, keyed=self._tenants.keyed)
         self._access = AccessLog() if settings.access_log else None
-        self._door = Door(self.front.handle, self._answered, limits_of(), self._admit)
+        self._door = Door(self.front.handle, self._answered, _limits(), self._admit)
         self._rollout: Rollout | None = None
         self._step_began = 0.0
         self._window: dict[int, Counts] = {}
@@ -76,13 +81,14 @@ class Process:
         self._watch = Watch(Path(settings.home), self._asked, self._heard_there)
         self._loop = asyncio.get_running_loop()
         self._sock: socket.socket
+        self._parent = -1
 
     # ------------------------------------------------------------------ its life
 
     async def run(self, inherited: Inherited) -> None:
         """Until SIGTERM, SIGINT, or until it is told to end."""
         self._read_table()
-        self._sock = inherited.sock
+        self._sock, self._parent = inherited.sock, parent_at(inherited.control)
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._ends.set)
         self._loop.add_signal_handler(signal.SIGHUP, self._read_keys)
@@ -279,7 +285,9 @@ class Process:
         if asked is not None and asked.end:
             with contextlib.suppress(FileNotFoundError):
                 (self._folder / TABLE).unlink()
-            os.kill(os.getppid(), signal.SIGTERM)
+            if os.getppid() == self._parent:  # else that is one who adopts orphans
+                os.kill(self._parent, signal.SIGTERM)
+            self._ends.set()
 
     def _obey(self, asked: Asked) -> Told:
         """Do what is asked; how it is then."""
@@ -306,7 +314,7 @@ class Process:
         return Told(
             self._url(),
             os.getpid(),
-            os.getppid(),
+            self._parent,
             self._settings,
             [
                 VersionTold(
@@ -349,6 +357,21 @@ def _state(replica: Replica, now: float) -> str:
     if not replica.healthy:
         return "deaf" if replica.latency else "starting"
     return "ready" if replica.takes(now) else "out"
+
+
+def parent_at(control: socket.socket) -> int:
+    """The process that made both ends of a control socket."""
+    peer = control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", peer)[0])
+
+
+def _limits() -> Limits:
+    """A client's request takes a descriptor at a replica too, and idle connections, copies and
+    checks take some: a quarter are for clients."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    return limits_of(connections=min(Limits().connections, max(soft, wanted) // 4))
 
 
 def main(words: list[str]) -> int:

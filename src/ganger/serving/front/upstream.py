@@ -15,7 +15,7 @@ HOP: Final = frozenset(
 )
 """Headers that are about one connection, and not passed on (RFC 9110, section 7.6.1)."""
 HEAD_MAX: Final = 64 << 10
-"""Bytes of the headers of an answer."""
+"""Bytes of the headers of an answer; of anything else in it that is not its body, at a stretch."""
 
 
 class Hears(Protocol):
@@ -44,10 +44,11 @@ class Upstream(asyncio.Protocol):
         self._closed = False
         self._parser: Any = None
         self._headers: list[bytes] = []
-        self._size = 0
+        self._size = self._framing = 0
+        """Bytes of headers; of all that came since the last of the body."""
         self._phrase = b""
         self._length: int | None = None
-        self._framed = self._bodiless = self._keeps = self._headed = False
+        self._framed = self._bodiless = self._keeps = self._headed = self._coded = False
 
     @property
     def usable(self) -> bool:
@@ -57,6 +58,7 @@ class Upstream(asyncio.Protocol):
     def ask(self, request: bytes, hears: Hears, *, head_only: bool) -> None:
         """Send a request; `head_only`: its answer has no body (HEAD)."""
         self._hears, self._bodiless = hears, head_only
+        self._framing = 0
         self._parser = httptools.HttpResponseParser(self)
         self._transport.write(request)
 
@@ -93,10 +95,13 @@ class Upstream(asyncio.Protocol):
             self._closed = True
             self._transport.abort()  # nothing was asked
             return
+        self._framing += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
             self._fail("what it answers is not HTTP")
+        if self._framing > HEAD_MAX and self._hears is not None:
+            self._fail("what it answers is mostly not data")
 
     def _fail(self, why: str) -> None:
         hears = self._hears
@@ -109,7 +114,7 @@ class Upstream(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """An answer begins."""
         self._headers, self._size, self._phrase = [], 0, b""
-        self._length, self._framed, self._headed = None, False, False
+        self._length, self._framed, self._headed, self._coded = None, False, False, False
 
     def on_status(self, phrase: bytes) -> None:
         """The words behind the status."""
@@ -124,7 +129,8 @@ class Upstream(asyncio.Protocol):
         if small == b"content-length" and value.isdigit():
             self._length, self._framed = int(value), True
         elif small == b"transfer-encoding":
-            self._framed = True
+            self._framed = value.strip().lower() == b"chunked"
+            self._coded = not self._framed
         elif small not in HOP:
             self._headers.append(b"%b: %b\r\n" % (name, value))
 
@@ -133,6 +139,9 @@ class Upstream(asyncio.Protocol):
         status = self._parser.get_status_code()
         if self._size > HEAD_MAX or self._hears is None:
             self._fail("its headers are too long")
+            return
+        if status < 100 or self._coded:  # a body that is not framed as said would be handed on raw
+            self._fail("what it answers is not HTTP")
             return
         if status < 200:
             return
@@ -147,7 +156,8 @@ class Upstream(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         """Some of the body."""
-        if self._hears is not None:
+        self._framing = 0
+        if self._hears is not None and self._headed:
             self._hears.came(data)
 
     def on_message_complete(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
@@ -19,37 +18,13 @@ from typing import Any, Final
 import httptools
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ganger.serving.calls import Trace
+from ganger.serving.http.limits import Limits
 
 log = logging.getLogger("ganger.serving")
 SWEEP_SECONDS: Final = 1.0
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-
-class Limits(Struct, frozen=True):
-    """What connections may do. `head`: bytes of a request line and its headers; `body`: bytes of a
-    body; `memory`: bytes of bodies and unread answers of all connections; `each_memory`: bytes of
-    bodies of one tenant; seconds: for a head from its first byte on, for a body, for reading an
-    answer, and without any request."""
-
-    connections: int = 1024
-    head: int = 32 << 10
-    body: int = 64 << 20
-    memory: int = 512 << 20
-    each_memory: int = 512 << 20
-    head_seconds: float = 10.0
-    body_seconds: float = 60.0
-    read_seconds: float = 30.0
-    idle_seconds: float = 75.0
-
-
-def limits_of(**given: Any) -> Limits:
-    """Limits for this process: at most half of the descriptors that it may have are connections."""
-    limits = Limits(**given)
-    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return replace(limits, connections=max(min(limits.connections, descriptors // 2), 1))
 
 
 class Request(Struct, eq=False):
@@ -196,6 +171,7 @@ class Connection(asyncio.Protocol):
         self._unread = 0
         self._ends = True
         self._waiting.clear()
+        self._body.clear()  # the parser and we hold each other
         request, self._request = self._request, None
         if request is not None and request.gone is not None:
             request.gone()
@@ -315,7 +291,9 @@ class Connection(asyncio.Protocol):
             self._refuse(HTTPStatus.BAD_REQUEST, "upgrades are not offered")
         elif length.isdigit() and int(length[:20]) > limits.body:
             self._too_large()
-        elif self._headers.get(b"expect", b"").lower() == b"100-continue":
+        elif self._request is None and (  # else it would stand within an answer
+            self._headers.get(b"expect", b"").lower() == b"100-continue"
+        ):
             self._transport.write(_CONTINUE)
 
     def on_body(self, body: bytes) -> None:
@@ -364,6 +342,9 @@ class Connection(asyncio.Protocol):
             tenant=self._tenant,
         )
         self._phase, self.since = "", monotonic()
+        if len(self._waiting) >= self._door.limits.ahead:
+            self._refuse(HTTPStatus.BAD_REQUEST, "too many requests are sent ahead")
+            return
         self._waiting.append(request)
         if self._request is None and not self._stalled:
             self._go_on()

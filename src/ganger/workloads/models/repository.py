@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from ganger.core.errors import BadInput
 from ganger.core.units import parse_duration
-from ganger.workloads.models.text_format import Message, Value, Word, parse_text
+from ganger.workloads.models.text_format import BYTES_MAX, Message, Value, Word, parse_text
 
 T = TypeVar("T", str, int)
 CONFIG: Final = "config.pbtxt"
@@ -99,7 +99,7 @@ def batching(models: list[Stored]) -> tuple[str, list[str]]:
 def _model(folder: Path) -> Stored:
     config = folder / CONFIG
     try:
-        text = config.read_text(encoding="utf-8") if config.exists() else ""
+        text = _config(config)
     except (OSError, UnicodeDecodeError) as fault:
         raise BadInput(f"it cannot be read: {fault}", where=str(config)) from None
     where = str(config)
@@ -134,6 +134,17 @@ def _model(folder: Path) -> Stored:
         _tensors(known, "output", where),
         tuple(f"{name}: {note}" for note in notes),
     )
+
+
+def _config(path: Path) -> str:
+    """The text of a configuration, "" where there is none, and no more than is read of one: it may
+    be a pipe, or without an end. Raises OSError, UnicodeDecodeError."""
+    if not path.exists():
+        return ""
+    if not path.is_file():
+        raise OSError("it is not a file")
+    with path.open("rb") as file:
+        return file.read(4 * BYTES_MAX + 4).decode()
 
 
 def _refuse(known: Message, where: str) -> list[str]:

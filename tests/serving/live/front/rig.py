@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from functools import wraps
+from typing import Any, ParamSpec
 
 import httptools
 
 from ganger.serving.front.balance import Replica, Version
 from ganger.serving.front.proxy import Front, Terms
-from ganger.serving.http.connections import Door, limits_of
+from ganger.serving.http.connections import Door
+from ganger.serving.http.limits import limits_of
 
+P = ParamSpec("P")
 Answer = Callable[["Stub", "Served"], Coroutine[Any, Any, None]]
 TERMS = Terms(wait_seconds=5.0, longest_seconds=5.0, check_seconds=0.3)
 
@@ -161,3 +164,17 @@ async def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
     async with asyncio.timeout(seconds):
         while not holds():
             await asyncio.sleep(0.005)
+
+
+def story(tell: Callable[P, Awaitable[None]]) -> Callable[P, None]:
+    """A coroutine as a test."""
+
+    @wraps(tell)
+    def test(*args: P.args, **kwargs: P.kwargs) -> None:
+        async def within() -> None:
+            async with asyncio.timeout(30):
+                await tell(*args, **kwargs)
+
+        asyncio.run(within())
+
+    return test

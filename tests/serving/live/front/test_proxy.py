@@ -6,31 +6,12 @@ import asyncio
 import os
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from functools import wraps
-from typing import ParamSpec
 
 import pytest
 
 from ganger.serving.front.balance import FAILURES, Replica, Version
 from ganger.serving.front.proxy import Terms
-from serving.live.front.rig import TERMS, Served, Stub, rig, until
-
-P = ParamSpec("P")
-
-
-def story(tell: Callable[P, Awaitable[None]]) -> Callable[P, None]:
-    """A coroutine as a test."""
-
-    @wraps(tell)
-    def test(*args: P.args, **kwargs: P.kwargs) -> None:
-        async def within() -> None:
-            async with asyncio.timeout(30):
-                await tell(*args, **kwargs)
-
-        asyncio.run(within())
-
-    return test
+from serving.live.front.rig import TERMS, Served, Stub, rig, story, until
 
 
 @story
