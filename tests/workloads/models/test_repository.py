@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -171,11 +172,12 @@ def test_what_is_nested_without_end_is_refused() -> None:
 def test_a_configuration_that_is_no_file_or_has_no_end_is_refused(tmp_path: Path) -> None:
     repository = stored(tmp_path)
     config = repository / "digits" / "config.pbtxt"
-    for make in (
+    makes: list[Callable[[], None]] = [
         lambda: os.mkfifo(config),
         lambda: config.symlink_to("/dev/zero"),
         config.mkdir,
-    ):
+    ]
+    for make in makes:
         make()
         with pytest.raises(BadInput, match="cannot be read: it is not a file"):
             read_repository(repository)

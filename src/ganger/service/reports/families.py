@@ -202,9 +202,9 @@ def _placement(daemon: Daemon, row: int) -> Placement:
     return daemon.reader.attempts(row)[-1].placement or ()
 
 
-def _port(told: float) -> int:
-    """What a replica tells as its port, 0 where that is none: any number may be told."""
-    return int(told) if 0.0 < told < 1 << 16 else 0
+def _port(stated: float) -> int:
+    """What a replica tells as its port, 0 where that is none: any number may be stated."""
+    return int(stated) if 0.0 < stated < 1 << 16 else 0
 
 
 def _replica(daemon: Daemon, row: int) -> ReplicaAnswer:
