@@ -202,18 +202,13 @@ def _placement(daemon: Daemon, row: int) -> Placement:
     return daemon.reader.attempts(row)[-1].placement or ()
 
 
-def _port(told: float) -> int:
-    """What a replica tells as its port, 0 where that is none: any number may be told."""
-    return int(told) if 0.0 < told < 1 << 16 else 0
-
-
 def _replica(daemon: Daemon, row: int) -> ReplicaAnswer:
     jobs, placement = daemon.kernel.jobs, _placement(daemon, row)
     attempt, phase = int(jobs.attempt[row]), Phase(jobs.phase[row])
     node = placement[0].node if placement else -1
     progress, port = daemon.engine.progress.get(row), 0
     if progress is not None and progress.key.attempt == attempt and phase in HOLDS_DEVICES:
-        port = _port(progress.served.get(PORT, 0.0))
+        port = int(progress.served.get(PORT, 0))
     return ReplicaAnswer(
         job=row + 1,
         attempt=attempt,
