@@ -173,6 +173,7 @@ async def test_a_replica_that_hangs_up_before_it_is_asked_costs_no_waiting() -> 
         async def late(*args: Any, **options: Any) -> Any:
             found = await connect(*args, **options)
             if args[2] == port:
+                await asyncio.sleep(0.05)
                 for served in [*made.stubs[0].open]:
                     served.transport.abort()
                 await asyncio.sleep(0.05)
