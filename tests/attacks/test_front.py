@@ -24,7 +24,7 @@ from ganger.serving.front.balance import Version
 from ganger.serving.front.exchange import Exchange
 from ganger.serving.front.link import Settings
 from ganger.serving.front.proxy import Terms
-from ganger.serving.front.upstream import HEAD_MAX
+from ganger.serving.front.upstream import HEAD_MAX, Upstream
 from serving.live.front.rig import TERMS, Rig, Served, Stub, rig, story, until
 
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -172,7 +172,7 @@ async def test_a_replica_that_hangs_up_before_it_is_asked_costs_no_waiting() -> 
 
         async def late(*args: Any, **options: Any) -> Any:
             found = await connect(*args, **options)
-            if args[2] == port:
+            if args[0] is Upstream and args[2] == port:
                 await asyncio.sleep(0.05)
                 for served in [*made.stubs[0].open]:
                     served.transport.abort()
