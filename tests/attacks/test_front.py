@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import resource
+import select
+import socket
+import subprocess
+import sys
+import time
 import tracemalloc
 import weakref
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from ganger.serving.front import exchange
 from ganger.serving.front.balance import Version
 from ganger.serving.front.exchange import Exchange
+from ganger.serving.front.link import Settings
 from ganger.serving.front.proxy import Terms
-from ganger.serving.front.upstream import HEAD_MAX
+from ganger.serving.front.upstream import HEAD_MAX, Upstream
 from serving.live.front.rig import TERMS, Rig, Served, Stub, rig, story, until
 
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -152,22 +163,25 @@ async def test_what_comes_behind_an_answer_is_nobodys() -> None:
 
 
 @story
-async def test_a_replica_that_hangs_up_at_once_costs_no_waiting() -> None:
+async def test_a_replica_that_hangs_up_before_it_is_asked_costs_no_waiting() -> None:
     async with rig() as made:
-        stub = Stub("a")
-        await made.add(stub)
-        await made.add(Stub("b"))
-        made_served = Served.connection_made
+        for name in ("a", "b"):
+            await made.add(Stub(name))
+        loop, port = asyncio.get_running_loop(), made.stubs[0].port
+        connect = loop.create_connection
 
-        def hangs_up(served: Served, transport: asyncio.Transport) -> None:
-            made_served(served, transport)
-            if served._stub is stub:
-                transport.abort()
+        async def late(*args: Any, **options: Any) -> Any:
+            found = await connect(*args, **options)
+            if args[0] is Upstream and args[2] == port:
+                await asyncio.sleep(0.05)
+                for served in [*made.stubs[0].open]:
+                    served.transport.abort()
+                await asyncio.sleep(0.05)
+            return found
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Served, "connection_made", hangs_up)
-            answers = await asyncio.gather(*(made.ask() for _ in range(30)))
-        assert {body for _, _, body in answers} == {b"b:"}
+            patch.setattr(loop, "create_connection", late)
+            assert {(await made.ask())[2] for _ in range(6)} == {b"b:"}
 
 
 @story
@@ -294,7 +308,7 @@ async def test_requests_sent_ahead_are_few() -> None:
 
 
 @story
-async def test_nothing_is_said_within_an_answer() -> None:
+async def test_nothing_is_written_within_an_answer() -> None:
     go = asyncio.Event()
 
     async def slow(stub: Stub, served: Served) -> None:
@@ -315,3 +329,32 @@ async def test_nothing_is_said_within_an_answer() -> None:
         writer.write(b"x")
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204")
         writer.close()
+
+
+def front_settings(home: Path) -> str:
+    """A front of a home without a daemon."""
+    return msgspec.json.encode(Settings(str(home), "web", port=0)).decode()
+
+
+def test_clients_leave_descriptors_for_replicas(tmp_path: Path) -> None:
+    front = subprocess.Popen(
+        [sys.executable, "-m", "ganger.serving.front", front_settings(tmp_path)],
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200)),
+    )
+    with front, contextlib.ExitStack() as clients:
+        assert front.stderr is not None
+        url = front.stderr.readline().decode().split()[-1]
+        found = list[socket.socket]()
+        for _ in range(60):
+            client = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])))
+            found.append(clients.enter_context(client))
+            client.sendall(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        refused = [*select.select(found, [], [], 5.0)[0]]
+        until = time.monotonic() + 5.0
+        while len(refused) < 10 and time.monotonic() < until:
+            time.sleep(0.05)
+            refused = [*select.select(found, [], [], 5.0)[0]]
+        assert len(refused) == 10
+        assert {client.recv(12) for client in refused} == {b"HTTP/1.1 503"}
+        front.terminate()

@@ -213,7 +213,7 @@ def _replica(daemon: Daemon, row: int) -> ReplicaAnswer:
     node = placement[0].node if placement else -1
     progress, port = daemon.engine.progress.get(row), 0
     if progress is not None and progress.key.attempt == attempt and phase in HOLDS_DEVICES:
-        port = _port(progress.served.get(PORT, 0.0))
+        port = int(progress.served.get(PORT, 0))
     return ReplicaAnswer(
         job=row + 1,
         attempt=attempt,
