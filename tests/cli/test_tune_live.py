@@ -196,7 +196,12 @@ def test_a_searcher_that_learns_goes_on_from_an_earlier_search(shell: Shell) -> 
     found = re.match(r"search (\d+): trials of tune\.random\(.*\), proposed by kde", done.stdout)
     assert found
     assert "trials: 6 completed" in done.stdout
-    words += ["--warm-start", found[1], "--dry-run", "--checkpoints", "kept"]
+    like = shell.said("tune", *words, "--dry-run", "--like", found[1], "--", *command)
+    assert f"by 6 trials of search {found[1]}: 20 simulated runs, the median" in like
+    assert re.search(r"^time: \d", like, re.MULTILINE)
+    assert "--like: it is what a forecast" in shell.ganger("tune", *words, "--like", "1", "--",
+        "true", code=2).stderr  # fmt: skip
+    words += ["--warm-start", found[1], "--dry-run", "--json", "--checkpoints", "kept"]
     asked = json.loads(shell.said("tune", *words, "--", *command))
     children = shell.json("tune", "show", found[1])["family"]["children"]
     assert [each["value"] for each in asked["earlier"]] == [each["value"] for each in children]
@@ -214,9 +219,10 @@ def test_a_searcher_that_learns_goes_on_from_an_earlier_search(shell: Shell) -> 
 def test_a_file_says_it_too_and_a_search_can_be_stopped(shell: Shell) -> None:
     file = Path(shell.cwd) / "experiment.toml"
     file.write_text(EXPERIMENT.format(python=sys.executable, trial=trial(shell)))
-    shown = json.loads(shell.said("tune", str(file), "--dry-run", "--trials", "2"))
+    shown = json.loads(shell.said("tune", str(file), "--dry-run", "--json", "--trials", "2"))
     assert len(shown["configurations"]) == 2
     assert shown["recipe"] == "tune.random(mode=max,gpus=1,epochs=3,trials=2)"
+    assert shown["forecast"]["bounds"]["trials"] == 2
     keeping = ["--checkpoints", "kept", "--keep", "best=1"]
     done = shell.ganger("tune", str(file), "--name", "again", *keeping)
     number = re.match(r"search (\d+)", done.stdout)

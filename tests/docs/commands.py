@@ -30,6 +30,8 @@ NOT_RUN: Final = (
     (r"^ganger up( --gpus 4| --recipe tiresias)?$", "the test has its daemon up already"),
     (r"^ganger daemon token --new ann$", "wants --shared, so root; tests/service/test_api.py"),
     (r"^ganger load ", "needs a server; tests/serving/live/test_load.py"),
+    (r"^ganger service ", "wants a daemon of its own; tests/serving/live/front/test_service.py"),
+    (r"^ganger up --serving", "the test has its daemon up already"),
     (r"^ganger serve ", "serves until it is ended; tests/serving/live"),
     (r"^curl -s localhost:8000/v2", "needs that server; tests/serving/live"),
     (r"^ganger profile ", "needs onnxruntime; tests/lab/test_profiling.py"),

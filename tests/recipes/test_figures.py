@@ -49,6 +49,7 @@ SAMPLES = [
     "scale",
     "serving_live",
     "speed",
+    "versus",
     pytest.param("openb", marks=REAL),
     pytest.param("placement", marks=REAL),
     pytest.param("traces", marks=REAL),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
 from ganger.core.spec import ClusterSpec
+from ganger.lab.processes import CpuLimit, Late
 from ganger.lab.result import Run
 from ganger.lab.simulating.setup import Setup
 from ganger.lab.simulation import run_one
@@ -166,24 +166,9 @@ def _do_shared(number: int) -> Run | str:
     return _do(_shared, number, lambda share: _shares.__setitem__(number, share))
 
 
-class _Late(Exception):  # noqa: N818 - no error: the run is over
-    """A run took too long."""
-
-
-class _Limit:
-    """A journal that ends the run after so much CPU time."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.process_time() + seconds
-
-    def append(self, *step: object) -> None:
-        if time.process_time() > self._end:
-            raise _Late
-
-
 def _do(job: _Job, number: int, progress: Callable[[float], None] | None) -> Run | str:
     task, limit = job.tasks[number], job.limit_seconds
-    guard = None if limit is None else (lambda kernel: _Limit(limit))
+    guard = None if limit is None else (lambda kernel: CpuLimit(limit))
     try:
         run = run_one(
             task.trace,
@@ -194,7 +179,7 @@ def _do(job: _Job, number: int, progress: Callable[[float], None] | None) -> Run
             record=job.record,
             journal=guard,
         )
-    except _Late:
+    except Late:
         return f"takes more than {limit:g} s of CPU time"
     except BadInput as error:
         if limit is None:

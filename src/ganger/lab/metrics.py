@@ -267,7 +267,7 @@ def _counts(jobs: JobTable) -> dict[str, float]:
         "jobs_submitted": total,
         **{f"jobs_{name}": count for name, count in over.items()},
         "jobs_unfinished": total - sum(over.values()),
-        "services": int(jobs.open_ended.sum()),
+        "services": int(jobs.service.sum()),
     }
 
 
@@ -439,7 +439,7 @@ def job_columns(run: Run) -> dict[str, list[Any]]:
         "locality": jobs.locality,
         "preemptions": jobs.preemptions.tolist(),
         "restarts": jobs.restarts.tolist(),
-        "service": jobs.open_ended.tolist(),
+        "service": jobs.service.tolist(),
     }
 
 
@@ -456,6 +456,7 @@ def _run_json(run: Run, path: str | None) -> dict[str, Any]:
         "rows_left_out": dict(run.left_out),
         "notes": list(run.notes),
         **({"services": run.services} if run.services else {}),
+        **({"experiments": [each.to_json() for each in run.searches]} if run.searches else {}),
         **({"energy": run.account.as_json()} if run.account is not None else {}),
         **({"cost": {**run.cost, "all": sum(run.cost.values())}} if run.cost else {}),
         **({} if run.waited is None else {"waited": [one._asdict() for one in run.waited]}),

@@ -14,6 +14,7 @@ from ganger.lab.billing.account import Account
 
 if TYPE_CHECKING:
     from ganger.lab.serving.watching import Watched
+    from ganger.lab.tuning.result import TuningRun
 
 
 class Segment(NamedTuple):
@@ -107,6 +108,13 @@ class JobTable:
     """Services: no JCT, counted in allocation only."""
     deadline: NDArray[np.float64]
     """When it should be done; NaN for a job without a deadline."""
+    of_search: NDArray[np.bool_] | None = None
+    """Experiments and their trials, which are open-ended here: their figures stand apart."""
+
+    @property
+    def service(self) -> NDArray[np.bool_]:
+        """Services, and their replicas."""
+        return self.open_ended if self.of_search is None else self.open_ended & ~self.of_search
 
     def __repr__(self) -> str:
         return f"<JobTable of {len(self.name)} jobs>"
@@ -151,6 +159,8 @@ class Run:
     one entry a window; `since` and `until` are when it began and ended, in seconds."""
     service_watched: dict[str, Watched] = field(default_factory=dict)
     """What ran on their lanes, for the report; only where that was asked for (`Traffic.watch`)."""
+    searches: list[TuningRun] = field(default_factory=list)
+    """What became of each experiment of `Setup`."""
     account: Account | None = None
     """What it drew and cost; None where that was not recorded."""
     notes: list[str] = field(default_factory=list)

@@ -43,8 +43,9 @@ from ganger.lab.simulating.refusals import (
 )
 from ganger.lab.simulating.setup import Setup
 from ganger.lab.simulating.waited import WaitRecorder
-from ganger.sim.children import FromCurves
+from ganger.sim.children import FromCurves, Searcher
 from ganger.sim.engine import Simulator
+from ganger.sim.evaluation import Evaluations
 from ganger.sim.hosted import Hosted
 from ganger.sim.load import Fluid
 from ganger.sim.physics import Physics
@@ -55,6 +56,7 @@ from ganger.workloads.trace import Trace
 if TYPE_CHECKING:
     from ganger.lab.serving.hosting import Served
     from ganger.lab.simulating.company import CompanyRecorder
+    from ganger.lab.tuning.beside import Beside
 
 __all__ = ["Setup", "run_one"]
 
@@ -92,11 +94,13 @@ def run_one(
     )
     notes = _Notes(kernel, trace, setup, record=record)
     notes.listen(kernel, journal(kernel) if journal is not None else None, progress)
-    engine, served = _world(trace, nodes, physics, truth, setup)
+    beside = _searches(trace, setup, cluster)
+    engine, served = _world(trace, nodes, physics, truth, setup, beside)
     cpu_seconds = _drive(kernel, engine, setup.until)
     trace = replace(trace, duration=truth.all())
     called = recipe if isinstance(recipe, str) else policy.name
     refuse_stranded(trace, kernel, setup, called)
+    noted = notes.close(kernel, trace)
     run = Run(
         recipe=called,
         seed=setup.seed,
@@ -104,12 +108,7 @@ def run_one(
         trace=trace.name,
         cluster=cluster.name,
         cluster_gpus=nodes.total_gpus,
-        simulation={
-            "events": kernel.events,
-            "decisions": kernel.decisions,
-            "cpu_seconds": cpu_seconds,
-            "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        },
+        simulation=_effort(kernel, cpu_seconds),
         node_gpus=nodes.gpus[: nodes.n].tolist(),
         rows=trace.rows,
         left_out=dict(trace.left_out),
@@ -122,12 +121,23 @@ def run_one(
         services=served.figures(kernel.now) if served is not None else {},
         service_windows=served.windows() if served is not None else {},
         service_watched=served.watched() if served is not None else {},
-        **notes.close(kernel, trace),
+        searches=beside.results(kernel, noted["account"], cpu_seconds) if beside else [],
+        **noted,
     )
     from ganger.lab.metrics import compute
 
     compute(run)
     return run
+
+
+def _effort(kernel: Kernel, cpu_seconds: float) -> dict[str, float]:
+    """What the simulation took."""
+    return {
+        "events": kernel.events,
+        "decisions": kernel.decisions,
+        "cpu_seconds": cpu_seconds,
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
 
 
 def _fitted(setup: Setup, trace: Trace, recipe: str | Policy) -> Setup:
@@ -139,13 +149,32 @@ def _fitted(setup: Setup, trace: Trace, recipe: str | Policy) -> Setup:
     return setup
 
 
+def _searches(trace: Trace, setup: Setup, cluster: ClusterSpec) -> Beside | None:
+    """The experiments of the set-up, if there are any."""
+    if not setup.searches:
+        return None
+    from ganger.lab.tuning.beside import Beside  # searchers, which only experiments need
+
+    return Beside(trace, setup, cluster)
+
+
 def _world(
-    trace: Trace, nodes: Nodes, physics: Physics, truth: Truth, setup: Setup
+    trace: Trace,
+    nodes: Nodes,
+    physics: Physics,
+    truth: Truth,
+    setup: Setup,
+    beside: Beside | None,
 ) -> tuple[Engine, Served | None]:
     """The simulator, what children truly are, and beside it what is hosted. Raises BadInput."""
     outages = with_revocations(setup.outages, nodes)
-    engine = Simulator(trace.declared, trace.duration, physics, outages)
-    engine.searcher, engine.late = FromCurves(setup.profiles, setup.seed), truth.add
+    reports = None
+    searcher: Searcher = FromCurves(setup.profiles, setup.seed)
+    if beside is not None:
+        reports = beside.evaluations(Evaluations(trace.declared, physics.profiles))
+        searcher = beside.searcher(searcher)
+    engine = Simulator(trace.declared, trace.duration, physics, outages, reports)
+    engine.searcher, engine.late = searcher, truth.add
     if setup.traffic is not None:
         from ganger.lab.serving.hosting import Served  # routers, which only runs of requests need
 
@@ -204,7 +233,9 @@ class _Notes:
             recorder.close(now)
         samples = recorder or Recorder(kernel.jobs, [], segments=False)
         return {
-            "jobs": job_table(kernel, trace, recorder),
+            "jobs": job_table(
+                kernel, trace, recorder, [each.name for each in self._setup.searches]
+            ),
             "timeline": samples.timeline(now, kernel.nodes.total_gpus),
             "segments": recorder.segments if recorder is not None else None,
             "waited": self.waited.close(now) if self.waited is not None else None,

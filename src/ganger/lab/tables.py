@@ -121,6 +121,40 @@ def company_table(runs: Sequence[Run]) -> RenderableType:
     return Stack(*tables, Text(said, style="dim"))
 
 
+def experiments_table(runs: Sequence[Run]) -> RenderableType:
+    """What became of the experiments of every run."""
+    table = _table("experiments")
+    for title in ("recipe", "experiment", "trials by"):
+        table.add_column(title, overflow="fold")
+    every = [(run, search) for run in runs for search in run.searches]
+    priced = any(search.metrics["cost"] is not None for _, search in every)
+    for title in ("trials", "best", "after", "took", "GPU-h", *["cost"] * priced, "kept"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for run, search in every:
+        figures = search.metrics
+        names = (_told_apart(run, runs), search.experiment, search.recipe)
+        best, after, cost = (figures[name] for name in ("best", "best_at_seconds", "cost"))
+        table.add_row(
+            *map(printable, names),
+            f"{figures['trials']:,}",
+            "-" if best is None else f"{best:.4g}",
+            "-" if after is None else duration(after),
+            duration(figures["seconds"]),
+            f"{figures['gpu_hours']:,.2f}",
+            *["-" if cost is None else f"{cost:,.2f}"] * priced,
+            _limits_kept(figures),
+        )
+    return Stack(
+        table, Text("Best: of its metric, and how long after its submission.", style="dim")
+    )
+
+
+def _limits_kept(figures: Mapping[str, Any]) -> str:
+    """Whether deadline and budget were kept, as far as there are any."""
+    kept = [figures[name] for name in ("deadline_kept", "budget_kept") if figures[name] is not None]
+    return "" if not kept else "yes" if all(kept) else "no"
+
+
 def services_table(runs: Sequence[Run]) -> RenderableType:
     """How the services of every run did whose requests were simulated, with their yardsticks."""
     table = _table("services")

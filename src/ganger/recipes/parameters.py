@@ -56,6 +56,20 @@ def written(value: Any, hint: Any) -> str:
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
+def exact(value: Any, hint: Any) -> str:
+    """An argument as `convert` reads it back to the same value: durations in seconds."""
+    kinds = [part for part in (hint, *get_args(hint)) if _is_duration(part)]
+    if kinds and isinstance(value, int) and value < NEVER:
+        whole, rest = divmod(value, SECOND)
+        return f"{whole}.{rest:06d}".rstrip("0").rstrip(".") + "s"
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return short if float(short) == value else repr(value)
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+
+
 def convert(hint: Any, text: str, where: str, *, bounded: bool = True) -> Any:
     """`text` as the type of a parameter; within its bounds, if `bounded`. Raises BadInput."""
     origin, args = get_origin(hint), get_args(hint)

@@ -1,8 +1,7 @@
 """Recipes by name, with their papers and parameters.
 
-A recipe is a function whose parameters all have defaults and that returns a policy, or a router.
-Its module is named in `PLANES`, so that listing names imports nothing. On the command line it is
-written `name` or `name(parameter=value, ...)`.
+A recipe is a function whose parameters have defaults and that returns a policy, or a router. Its
+module is named in `PLANES`, so that listing imports nothing. It is written `name` or `name(x=1)`.
 """
 
 from __future__ import annotations

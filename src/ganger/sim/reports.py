@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from math import isnan, nan
 from typing import Protocol
 
@@ -17,7 +17,8 @@ from ganger.core.spec import JobSpec, Kind
 from ganger.core.state.jobs import Declared
 from ganger.core.tuning.goals import Constraint, feasible
 from ganger.core.units import NEVER
-from ganger.sim.evaluation import instant
+from ganger.sim.children import Searcher
+from ganger.sim.evaluation import Evaluates, instant
 
 AFTER: int = 10_000
 """Microseconds of work from the last report of a trial to its end: a recipe hears of the report
@@ -152,14 +153,14 @@ class FromDraws:
     reports to `reports`."""
 
     def __init__(self, draws: Draws, reports: CurveReports, first: int) -> None:
-        self._draws, self._reports, self._next = draws, reports, first
+        self._draws, self.reports, self.next = draws, reports, first
 
     def child(self, action: Spawn, kind: Kind, name: str) -> tuple[JobSpec, int]:
         """The next trial, and how long it truly runs. Raises BadInput if none is left."""
         if action.copies is None:
-            drawn = self._draws.draw(action.spec.parent, self._next)
+            drawn = self._draws.draw(action.spec.parent, self.next)
         else:
-            drawn = self._draws.copy(self._next, *action.copies)
+            drawn = self._draws.copy(self.next, *action.copies)
         if drawn is None:
             raise BadInput(
                 "there is no configuration left for one more trial",
@@ -167,7 +168,68 @@ class FromDraws:
                 mend="set `trials` lower, or use a larger space or table",
             )
         model, curve = drawn
-        self._reports.begin(self._next, curve)
-        self._next += 1
+        self.reports.begin(self.next, curve)
+        self.next += 1
         spec = msgspec.structs.replace(action.spec, name=name, model=model, restore=-1)
         return spec, curve.ends[-1] + AFTER
+
+
+class SeveralReports:
+    """What trials of several searches report, each by its own curves, and `others` as their
+    profiles say."""
+
+    def __init__(self, others: Evaluates, searches: Iterable[CurveReports]) -> None:
+        self._others, self._of = others, dict[int, CurveReports]()
+        self.at = others.at
+        """By job the time of its next report."""
+        for reports in searches:
+            reports.at = self.at
+
+    def __bool__(self) -> bool:
+        return True
+
+    def look(self, declared: Declared) -> None:
+        """Look at these columns from now on, which have grown."""
+        self._others.look(declared)
+
+    def begin(self, job: int, reports: CurveReports) -> None:
+        """A job is a trial, and reports as `reports` says."""
+        self._of[job] = reports
+
+    def file(self, job: int, share: float, total: int, did: float, rate: float, began: int) -> int:
+        """As its own do it."""
+        return self._of.get(job, self._others).file(job, share, total, did, rate, began)
+
+    def tell(self, job: int, attempt: int, share: float) -> Evaluated:
+        """As its own do it."""
+        return self._of.get(job, self._others).tell(job, attempt, share)
+
+
+class BySearch:
+    """A `Searcher` of the simulator for several searches: a child of row `parent` is what
+    `searches[parent]` says, of others what `others` says; the first becomes row `first`. A trial is
+    of a model whose name begins with that of its search; it is that name where `alike` has it."""
+
+    def __init__(
+        self,
+        searches: Mapping[int, FromDraws],
+        others: Searcher,
+        reports: SeveralReports,
+        first: int,
+        alike: Container[str],
+    ) -> None:
+        self._searches, self._others, self._reports = searches, others, reports
+        self._next, self._alike = first, alike
+
+    def child(self, action: Spawn, kind: Kind, name: str) -> tuple[JobSpec, int]:
+        """The next child, and how long it truly runs. Raises BadInput."""
+        row, own = self._next, self._searches.get(action.parent)
+        self._next += 1
+        if own is None:
+            return self._others.child(action, kind, name)
+        own.next = row
+        spec, takes = own.child(action, kind, name)
+        self._reports.begin(row, own.reports)
+        search = action.spec.parent
+        model = search if search in self._alike else f"{search}:{spec.model}"
+        return msgspec.structs.replace(spec, model=model), takes

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.profiles import Profiles
-from ganger.core.state.jobs import Declared
+from ganger.core.state.jobs import Declared, declare
 
 
 @dataclass(repr=False)
@@ -47,3 +47,8 @@ class Trace:
         n = self.declared.n
         finite = self.duration[:n] < 1 << 61
         return float((self.duration[:n] / 1e6 * self.declared.gpus[:n])[finite].sum())
+
+
+def no_jobs() -> Trace:
+    """A trace without a job."""
+    return Trace(declare([]), np.empty(0, np.int64), "no jobs")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import math
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
+from ganger.core.spec import JobSpec
 from ganger.core.state.jobs import Declared
 from ganger.core.state.names import Names
 from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, format_duration
@@ -145,6 +147,31 @@ def repeat(trace: Trace, times: int) -> Trace:
     if names is not None and times > 1:
         declared.names = [f"{name}.{k}" for k in range(times) for name in names]
     return _noted(trace, declared, np.tile(trace.duration[:n], times), f"{times} times over")
+
+
+def with_jobs(trace: Trace, specs: Sequence[JobSpec], duration: int = NEVER) -> Trace:
+    """The trace with more jobs, in order of submission, each of which takes so long. Raises
+    BadInput for a name that is there."""
+    grown, n = trace.declared.twin(), trace.jobs
+    names = {grown.name(row) for row in range(n)}
+    for spec in specs:
+        if spec.name in names:
+            raise BadInput(f"two jobs are named {spec.name!r}", mend="give each its own name")
+        names.add(spec.name)
+        grown.append(spec, {})
+    order = np.argsort(grown.submitted[: grown.n], kind="stable")
+    rank = np.empty(grown.n, np.int64)
+    rank[order] = np.arange(grown.n)
+    declared = _copy(grown, order)
+    declared.names = [grown.name(row) for row in order.tolist()]
+    children = declared.parent >= 0
+    declared.parent[children] = rank[declared.parent[children]]
+    declared.after = {
+        int(rank[row]): tuple(int(rank[other]) for other in others)
+        for row, others in grown.after.items()
+    }
+    takes = np.append(trace.duration[:n], np.full(len(specs), duration, np.int64))[order]
+    return _noted(trace, declared, takes, f"{len(specs)} more jobs")
 
 
 def _copy(declared: Declared, rows: NDArray[np.int64] | slice) -> Declared:

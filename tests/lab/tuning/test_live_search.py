@@ -51,6 +51,16 @@ def test_the_request_names_recipe_limits_and_a_configuration_for_each_trial() ->
     assert asked(trials=12)["configurations"] != asked(trials=12, seed=1)["configurations"]
 
 
+@pytest.mark.parametrize("recipe", ["hypersched", "rubberband", "hyperdrive"])
+def test_a_recipe_that_plans_for_the_deadline_has_that_of_the_search(recipe: str) -> None:
+    """Durations are microseconds inside, and seconds in text."""
+    policy = own_recipe(asked(recipe=recipe, deadline="90m", epochs=9)["recipe"])
+    assert isinstance(policy, Limited)
+    judge = getattr(policy.inner, "dealer", None) or getattr(policy.inner, "staged", None)
+    judge = judge or policy.inner.judge  # type: ignore[attr-defined]
+    assert judge.deadline == policy.limits.deadline == 1.5 * HOUR
+
+
 def test_without_a_number_of_trials_the_recipe_or_the_searcher_says_it() -> None:
     assert len(asked()["configurations"]) == 27
     assert len(asked(recipe="tune.hyperband(epochs=27)")["configurations"]) > 27

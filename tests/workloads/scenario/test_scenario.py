@@ -154,7 +154,7 @@ def test_what_is_wrong_is_one_sentence_with_its_place(
     ("old", "new", "says"),
     [
         ('trace = "trace.csv"', 'window = "soon"\ntrace = "trace.csv"', "training: window"),
-        ('cluster = "2x4xT4"', "", "cluster: services beside training run on a cluster"),
+        ('cluster = "2x4xT4"', "", "cluster: what is beside training runs on a cluster"),
         ('["clipper"]', '["clipper", "nanily"]', "routers: beside training there is one"),
         ('["clipper"]', '["clipper"]\nfaster = [2]', "faster: it means nothing beside training"),
         ('trace = "trace.csv"', 'trace = "none.csv"', "none.csv"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ Examples:
   ganger recommend jobs.csv --cluster 8x8xV100 --recipes 'las,mlfq,tiresias,tiresias(starvation=2)'
   ganger recommend jobs.csv --cluster 8x8xV100 --json | jq .pick
   ganger recommend requests.csv --models m.toml --slo 100ms --fleets T4:1-64,L4:1-64
+  ganger recommend experiment.toml --curves curves.csv --target 0.03 --objective cheapest
 
 \b
 Exit codes: 0 a recipe is recommended; 1 none is surely better than --current (or
@@ -41,17 +43,16 @@ fifo); 2 wrong input.
 )
 @click.option(
     "--objective",
-    default="jct",
-    show_default=True,
     metavar="WORD",
-    help="jct: the mean JCT; fairness: the 99th percentile of rho; makespan; deadline: "
-    "the fraction of deadlines missed.",
+    help="jct (default): the mean JCT; fairness: the 99th percentile of rho; makespan; deadline: "
+    "the fraction of deadlines missed. For an experiment: soonest (default) or cheapest.",
 )
 @click.option(
     "--current",
     metavar="RECIPE",
     shell_complete=completion.recipes,
-    help="The recipe in use, which the others are compared with. Default: fifo.",
+    help="The recipe in use, which the others are compared with. Default: fifo, or that of the "
+    "experiment.",
 )
 @click.option(
     "--recipes",
@@ -90,8 +91,29 @@ fifo); 2 wrong input.
     show_default=True,
     help="The most jobs in a window.",
 )
-@click.option("--seeds", default="0", show_default=True, help="Seeds, like 0 or 0,1,7 or 0-4.")
+@click.option(
+    "--seeds", default="0", help="Seeds, like 0 or 0,1,7 or 0-4. Default: 0; of searches 0-9."
+)
+@click.option(
+    "--start-cost",
+    "begin",
+    default="0s",
+    show_default=True,
+    help="Time that a job or trial needs before it computes.",
+)
 @cost_options
+@click.option(
+    "--curves",
+    metavar="FILE|parametric:..",
+    help="What trials report, as for `simulate`: TRACE is an experiment, and a recipe for it is "
+    "recommended.",
+)
+@click.option(
+    "--task", default="", metavar="NAME", help="Which task of --curves, where it has several."
+)
+@click.option(
+    "--target", type=float, help="What trials are to reach. Default: what the experiment says."
+)
 @click.option(
     "--models",
     metavar="FILE",
@@ -132,23 +154,26 @@ def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
     """Recommend a recipe for TRACE, with its gain over the others and a confidence interval.
 
     TRACE may also hold requests to models: with --models, the answer is which recipe keeps the SLO
-    on which smallest fleet.
+    on which smallest fleet. Or it is an experiment (docs/tuning.md): with --curves, the answer is
+    which recipe over its trials reaches the target soonest, or at the least cost.
 
     Candidate recipes run over windows of the trace in parallel. Clearly worse ones drop out
     early. The answer states what information the recipe needs. See docs/recommend.md.
     """
+    from ganger.workloads.experiment.reading import is_experiment
+
+    if is_experiment(trace):
+        from ganger.cli.lab.search_advice import recommend_for_search
+
+        recommend_for_search(trace, {**options, "cluster": cluster})
+        return
+    _refuse(options, ("curves", "task", "target"), "the trials of an experiment", "an experiment")
     if options["models"] is not None:
         from ganger.cli.lab.serving.sizing import recommend_fleet
 
         recommend_fleet(trace, options)
         return
-    for name in ("slo", "fleets", "prices"):
-        if options[name] is not None:
-            raise BadInput(
-                "it is about requests, and these are jobs",
-                where=f"--{name}",
-                mend="add --models FILE if TRACE holds requests",
-            )
+    _refuse(options, ("slo", "fleets", "prices"), "requests", "requests and --models")
     from ganger.core.units import SECOND, parse_duration
     from ganger.lab.recommend.race import recommend as race
     from ganger.lab.simulating.setup import Setup
@@ -157,6 +182,7 @@ def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
     from ganger.workloads.clusters import load_cluster
 
     costs = Costs(
+        start=parse_duration(options["begin"], where="--start-cost"),
         checkpoint=parse_duration(options["checkpoint"], where="--checkpoint-cost"),
         restore=parse_duration(options["restore"], where="--restore-cost"),
     )
@@ -169,7 +195,7 @@ def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
         found = race(
             loaded,
             spec,
-            options["objective"],
+            options["objective"] or "jct",
             among=split_specs(options["recipes"]) if options["recipes"] else None,
             current=options["current"],
             windows=options["windows"],
@@ -186,6 +212,17 @@ def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
         _print(found)
     if not found.better:
         click.get_current_context().exit(1)
+
+
+def _refuse(options: dict[str, Any], names: Iterable[str], about: str, needs: str) -> None:
+    """Raise BadInput for an option that is not about jobs."""
+    for name in names:
+        if options[name] not in (None, ""):
+            raise BadInput(
+                f"it is about {about}, and these are jobs",
+                where=f"--{name}",
+                mend=f"leave it out, or name {needs}",
+            )
 
 
 def _print(found: Recommendation) -> None:

@@ -63,7 +63,7 @@ def refuse_no_folder(options: dict[str, Any], *names: str) -> None:
     """Raise BadInput, before hours of simulation, if the folder of one of these files is missing.
     `names`: options that are a path or None, with underscores."""
     for name in names:
-        path: Path | None = options[name]
+        path: Path | None = options.get(name)
         if path is not None and not path.absolute().parent.is_dir():
             raise BadInput(
                 f"no folder {str(path.parent)!r}",
@@ -74,7 +74,7 @@ def refuse_no_folder(options: dict[str, Any], *names: str) -> None:
 
 def _refuse_unwritable(options: dict[str, Any]) -> None:
     """Raise BadInput before hours of simulation if their results can be put nowhere."""
-    refuse_no_folder(options, "per_job", "report")
+    refuse_no_folder(options, "per_job", "report", "per_trial")
     path: Path | None = options["per_job"]
     if path is not None and path.suffix not in (".csv", ".parquet"):
         raise BadInput(
@@ -141,6 +141,13 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
         for run, target in zip(runs, targets, strict=True):
             write_jobs(run, target)
         paths = list(map(str, targets))
+    if options.get("per_trial") is not None:
+        from ganger.lab.tuning.result import per_trial
+        from ganger.workloads.files import write_bytes
+
+        searches = [search for run in runs for search in run.searches]
+        under = [run.recipe for run in runs for _ in run.searches]
+        write_bytes(options["per_trial"], per_trial(searches, under).encode())
     if options["report"] is not None:
         from ganger.lab.origin import origin_of
         from ganger.lab.report import write_report
@@ -162,6 +169,7 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
             breakdown_table,
             company_table,
             comparison,
+            experiments_table,
             services_table,
             waiting_table,
         )
@@ -172,6 +180,8 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
             console.print(breakdown_table(run, options["by"]))
         if any(run.services for run in runs):
             console.print(services_table(runs))
+        if any(run.searches for run in runs):
+            console.print(experiments_table(runs))
         if options["bill"] or any(run.cost for run in runs):
             console.print(bill_table(runs))
         if options["why"]:

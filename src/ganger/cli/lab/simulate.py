@@ -255,14 +255,15 @@ def simulate(
 
         simulate_experiment(trace, recipe, {**options, "trace": trace, "cluster": cluster})
         return
+    scenario = is_scenario(trace)
     for name in ("curves", "task", "per_trial"):
-        if options[name]:
+        if options[name] and not (scenario and name == "per_trial"):
             raise BadInput(
                 "it is about the trials of an experiment",
                 where=f"--{name.replace('_', '-')}",
                 mend="leave it out, or name an experiment file",
             )
-    if is_scenario(trace):
+    if scenario:
         from ganger.cli.lab.serving.scenario import run_scenario
 
         run_scenario(trace, options)
@@ -281,15 +282,20 @@ def _schema(kind: str) -> dict[str, Any]:
     return experiment.schema() if kind == "experiment" else scenario.schema()
 
 
-def simulate_jobs(trace: Path, cluster: str | None, recipe: str, options: dict[str, Any]) -> None:
-    """A trace of jobs, and requests to its services (`traffic`). Raises BadInput."""
+def simulate_jobs(
+    trace: Path | None, cluster: str | None, recipe: str, options: dict[str, Any]
+) -> None:
+    """A trace of jobs, requests to its services (`traffic`), and experiments (`entries`), of which
+    there are some where there is no trace. Raises BadInput."""
     from ganger.core.units import parse_duration
     from ganger.lab.api import Task
     from ganger.lab.simulating.policies import load_policy
     from ganger.lab.simulating.setup import Setup
+    from ganger.lab.tuning.beside import entered
     from ganger.recipes.registry import split_specs
     from ganger.sim.physics import Costs
     from ganger.workloads.clusters import load_cluster
+    from ganger.workloads.trace import no_jobs
 
     _refuse_nan(options)
     costs = Costs(
@@ -325,12 +331,14 @@ def simulate_jobs(trace: Path, cluster: str | None, recipe: str, options: dict[s
     for part, plane in ((options["inner"], "tuning"), (options["serving"], "serving")):
         if part:  # also where the trace has no such jobs: a word that is wrong
             load_policy(part, plane=plane)
-    base = load_with_options(trace, options)
+    base = no_jobs() if trace is None else load_with_options(trace, options)
     spec = load_cluster(cluster or base.cluster or missing_cluster())
     seeds = parse_seeds(options["seeds"])
     tasks: list[Task] = []
     for load in _loads(options["load"]):
         loaded = base if load is None else _scaled(base, load, spec.gpus)
+        if entries := options.get("entries"):
+            loaded, setup = entered(loaded, setup, entries, spec)
         failing = {seed: _outages(options["outages"], spec, loaded, seed) for seed in seeds}
         tasks += [
             Task(name, loaded, replace(setup, seed=seed, outages=failing[seed]), load or 1.0)
@@ -339,7 +347,7 @@ def simulate_jobs(trace: Path, cluster: str | None, recipe: str, options: dict[s
         ]
     files = (options[name] or "" for name in ("rates", "requests", "models", "profiles", "outages"))
     own = (name.partition(":")[0] for name in names)
-    options["inputs"] = [trace, cluster or "", *files, *own, *options.get("files", ())]
+    options["inputs"] = [trace or "", cluster or "", *files, *own, *options.get("files", ())]
     if options["log"] is not None:
         log_one(tasks, spec, options)
     else:

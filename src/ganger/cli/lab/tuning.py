@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Final
@@ -42,9 +42,9 @@ def simulate_experiment(path: Path, recipe: str, options: dict[str, Any]) -> Non
     from ganger.workloads.experiment.reading import read_experiment
     from ganger.workloads.files import write_bytes
 
-    _refuse_others()
+    refuse_others(_USED)
     experiment = read_experiment(path)
-    source = _source(options)
+    source = curves_of(options["curves"], options["task"])
     given = click.get_current_context().get_parameter_source
     recipes = split_specs(recipe if given("recipe") != _DEFAULT else experiment.document.recipe)
     if not recipes:
@@ -99,23 +99,22 @@ def _write_report(runs: list[TuningRun], target: Path, options: dict[str, Any]) 
     click.echo(f"report: {target}", err=True)
 
 
-def _refuse_others() -> None:
-    """Raise BadInput for an option that is about jobs or requests."""
+def refuse_others(used: Collection[str]) -> None:
+    """Raise BadInput for an option that was given and is about jobs or requests: not `used`."""
     context = click.get_current_context()
     for parameter in context.command.get_params(context):
         name = parameter.name or ""
-        if name not in _USED and context.get_parameter_source(name) not in (None, _DEFAULT):
+        if name not in used and context.get_parameter_source(name) not in (None, _DEFAULT):
             raise BadInput(
                 "it means nothing for an experiment", where=parameter.opts[0], mend="leave it out"
             )
 
 
-def _source(options: dict[str, Any]) -> CurveTable | Formula:
-    """The curves. Raises BadInput."""
+def curves_of(text: str | None, task: str) -> CurveTable | Formula:
+    """The curves that `--curves` and `--task` name. Raises BadInput."""
     from ganger.workloads.curves.parametric import read_formula
     from ganger.workloads.curves.reading import read_curves
 
-    text, task = options["curves"], options["task"]
     if text is None:
         raise BadInput(
             "what do its trials report?",

@@ -25,6 +25,7 @@ from ganger.client.states import OVER
 from ganger.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from ganger.lab.tuning.export import Tried
     from ganger.lab.tuning.own_searcher import Asked, Make
     from ganger.workloads.experiment.reading import Experiment
 
@@ -53,7 +54,7 @@ def fitted(experiment: Experiment, gpus: int) -> Experiment:
     return replace(experiment, document=msgspec.structs.replace(document, parallelism=fit))
 
 
-def _trials(client: Client, search: JobDetail) -> list[JobDetail]:
+def trials_of(client: Client, search: JobDetail) -> list[JobDetail]:
     """Its trials, each with all about it."""
     jobs = [str(child.job) for child in search.family.children] if search.family else []
     details = list[JobDetail]()
@@ -71,12 +72,29 @@ def going_on(client: Client, search: str) -> JobDetail:
     return detail
 
 
-def _reports(client: Client, search: JobDetail) -> Iterator[ReportAnswer]:
+def reports_of(client: Client, search: JobDetail) -> Iterator[ReportAnswer]:
     """All that its trials reported, in order."""
     path, after = f"/v1/jobs/{search.job}/reports", 0
     while reports := client.call("GET", path, list[ReportAnswer], query={"after": after}):
         yield from reports
         after = reports[-1].id
+
+
+def tried_in(client: Client, search: JobDetail) -> tuple[str, list[Tried]]:
+    """By which metric the trials of a search are judged; what each tried and reported."""
+    from ganger.lab.tuning.export import Tried
+
+    family = search.family
+    metric = family.metric if family is not None and family.metric else "value"
+    trials = {
+        each.job: Tried(str(each.job), each.params, ended=each.state == "COMPLETED")
+        for each in (family.children if family is not None else ())
+    }
+    for report in reports_of(client, search):
+        if report.job in trials:
+            values = {**report.metrics, metric: report.value}
+            trials[report.job].hear(report.step, report.seconds, values)
+    return metric, list(trials.values())
 
 
 def earlier(
@@ -265,32 +283,22 @@ def export(search: str, file: Path | None, tensorboard: Path | None, mlflow: str
     """Write what trials tried and reported to FILE: a table of curves, as `ganger simulate
     --curves` reads it (.csv, .parquet), or a study of Optuna (.db); or into TensorBoard or
     MLflow."""
-    from ganger.lab.tuning.export import Tried, write
+    from ganger.lab.tuning.export import write
     from ganger.lab.tuning.trackers import Search, to_mlflow, to_tensorboard
 
     if file is None and tensorboard is None and not mlflow:
         raise BadInput("where to?", where="FILE", mend="name one, or --tensorboard or --mlflow")
     client = Client()
     detail = search_named(client, search)
-    family = detail.family
-    children = family.children if family is not None else []
-    more = family is not None and family.more_is_better
-    metric = family.metric if family is not None and family.metric else "value"
-    trials = {
-        each.job: Tried(str(each.job), each.params, ended=each.state == "COMPLETED")
-        for each in children
-    }
-    for report in _reports(client, detail):
-        if report.job in trials:
-            values = {**report.metrics, metric: report.value}
-            trials[report.job].hear(report.step, report.seconds, values)
-    tried, of = list(trials.values()), f"trials of search {detail.job} are in"
+    more = detail.family is not None and detail.family.more_is_better
+    metric, tried = tried_in(client, detail)
+    of = f"trials of search {detail.job} are in"
     if file is not None:
         many = write(file, tried, metric, more_is_better=more)
         click.echo(f"{many} {of} {shown(str(file))}")
     if tensorboard is None and not mlflow:
         return
-    began = {str(job.job): job.started or detail.submitted for job in _trials(client, detail)}
+    began = {str(job.job): job.started or detail.submitted for job in trials_of(client, detail)}
     written = Search(detail.name or f"search {detail.job}", detail.job, began)
     if tensorboard is not None:
         click.echo(f"{to_tensorboard(tensorboard, written, tried)} {of} {shown(str(tensorboard))}")
@@ -325,8 +333,8 @@ def report(searches: tuple[str, ...], file: Path) -> None:
         detail = search_named(client, search)
         if detail.family is None:
             raise BadInput(f"search {detail.label} has no trial yet")
-        trials = _trials(client, detail)
-        runs.append(run_of(detail, trials, list(_reports(client, detail)), gpus, time.time()))
+        trials = trials_of(client, detail)
+        runs.append(run_of(detail, trials, list(reports_of(client, detail)), gpus, time.time()))
     command = shlex.join(["ganger", *sys.argv[1:]])
     title = "Searches" if len(runs) > 1 else f"Search: {runs[0].experiment}"
     try:
@@ -370,7 +378,7 @@ class Pruning:
             return
         self._over = over
         try:
-            removed = thin(search, _trials(self._client, search), self._folder, self._keep)
+            removed = thin(search, trials_of(self._client, search), self._folder, self._keep)
         except BadInput as error:
             click.echo(f"ganger: no checkpoints are removed: {error}", err=True)
             return
@@ -396,5 +404,5 @@ def prune(search: str, folder: Path, keep: str, dry_run: bool) -> None:
 
     wanted, client = keep_of(keep), Client()
     detail = search_named(client, search)
-    removed = thin(detail, _trials(client, detail), folder, wanted, act=not dry_run)
+    removed = thin(detail, trials_of(client, detail), folder, wanted, act=not dry_run)
     click.echo(f"{'would have ' * dry_run}{removed}")

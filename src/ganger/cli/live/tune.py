@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import click
 
 from ganger.cli import completion
+from ganger.cli.experiments import WORDS, experiment_of
+from ganger.cli.lab.forecast import forecast_options, refuse_unforecast, show_forecast
 from ganger.cli.lazy import Suggesting
 from ganger.cli.live.jobs import AWAY_SECONDS
 from ganger.cli.live.searches import (
@@ -48,14 +50,11 @@ from ganger.core.errors import BadInput
 
 if TYPE_CHECKING:
     from ganger.lab.tuning.own_searcher import Asked
-    from ganger.workloads.experiment.reading import Experiment
 
 _LOOK_SECONDS: Final = 1.0
 _PROPOSE_SECONDS: Final = 0.1
 _ENDING_SECONDS: Final = 40.0
 """So long trials may take to end whose search is over: the grace of a job, and to be killed."""
-_WORDS: Final = "tune"
-"""Where an experiment is from that no file states."""
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _search = click.argument("search", metavar="SEARCH", shell_complete=completion.jobs)
 
@@ -144,7 +143,7 @@ def tune() -> None:
 @click.option("--keep", default="", metavar="best=N,last=N,disk=SIZE",
     help="While it is followed, remove checkpoints of trials that are over but these.")  # fmt: skip
 @click.option("--detach", "-d", is_flag=True, help="Return once the search is submitted.")
-@click.option("--dry-run", is_flag=True, help="Print the request, submit nothing.")
+@forecast_options
 @_json
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[EXPERIMENT] [-- COMMAND...]")
 def run(
@@ -155,7 +154,6 @@ def run(
     checkpoints: str,
     keep: str,
     detach: bool,
-    dry_run: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -172,10 +170,11 @@ def run(
     from ganger.lab.tuning.live import search_of
     from ganger.lab.tuning.own_searcher import is_own, make_of
 
-    client = None if dry_run else Client()
+    refuse_unforecast(options)
+    client = None if options["dry_run"] else Client()
     pruning = Pruning(client or Client(), checkpoints, keep, followed=not detach) if keep else None
-    experiment = _experiment(words, options)
-    if client is not None and options["parallel"] is None and experiment.where == _WORDS:
+    experiment = experiment_of(words, options)
+    if client is not None and options["parallel"] is None and experiment.where == WORDS:
         experiment = fitted(experiment, client.call("GET", "/v1/status", Status).gpus)
     fields = search_of(experiment, experiment.document.recipe)
     own = experiment.document.searcher or ""
@@ -192,7 +191,7 @@ def run(
     }
     request = convert(fields, "tune")
     if client is None:
-        print_json(request)
+        show_forecast(experiment, request, warm_start, options, as_json=as_json)
         return
     answer = client.call("POST", "/v1/jobs", Submitted, body=request)
     for note in answer.notes:
@@ -207,70 +206,6 @@ def run(
     if not detach:
         asked = asked_here(answer.job, make, own) if make is not None else None
         _follow_until_over(client, answer.job, pruning, asked, as_json=as_json)
-
-
-def _experiment(words: tuple[str, ...], options: dict[str, Any]) -> Experiment:
-    """What the file and the options say. Raises BadInput."""
-    import msgspec
-
-    from ganger.workloads.documents import bound_in_words
-    from ganger.workloads.experiment.document import FORMAT, Document
-    from ganger.workloads.experiment.reading import checked, is_experiment, read_experiment
-    from ganger.workloads.experiment.words import amounts_of, space_of
-
-    document, where = Document(FORMAT, metric=options["metric"]), _WORDS
-    if words and Path(words[0]).suffix in (".toml", ".yaml", ".yml", ".json"):
-        if not Path(words[0]).exists():
-            raise BadInput("no such file", where=words[0], mend="a command comes after --")
-        if not Path(words[0]).is_file() or not is_experiment(Path(words[0])):
-            raise BadInput(
-                f"no file that says format = {FORMAT!r}",
-                where=words[0],
-                mend="see docs/tuning.md; a command comes after --",
-            )
-        document, where, words = read_experiment(Path(words[0])).document, words[0], words[1:]
-    said = {
-        name: options[name]
-        for name in (
-            "metric",
-            "recipe",
-            "searcher",
-            "trials",
-            "epochs",
-            "deadline",
-            "target",
-            "seed",
-            "name",
-            "tenant",
-        )
-        if options[name] not in (None, "")
-    }
-    if options["most"] is not None:
-        said["mode"] = "max" if options["most"] else "min"
-    if options["also"]:
-        said["metrics"] = dict(each.partition("=")[::2] for each in options["also"])
-    if options["constraint"]:
-        said["constraints"] = list(options["constraint"])
-    if options["parallel"] is not None:
-        said["parallelism"] = options["parallel"]
-    if options["gpus"] is not None:
-        said["resources"] = msgspec.structs.replace(document.resources, gpus=options["gpus"])
-    if options["space"]:
-        said["space"] = space_of(options["space"])
-    if options["budget"]:
-        amounts = amounts_of(options["budget"], ("epochs", "gpu_hours", "money"), "--budget")
-        said["budget"] = msgspec.structs.replace(document.budget, **amounts)
-    if words:
-        said["command"] = list(words)
-    document = msgspec.structs.replace(document, **said)
-    if not document.metric:
-        raise BadInput("what are trials judged by?", where="--metric", mend="name it, like loss")
-    try:  # what options say has the bounds of the file's fields
-        document = msgspec.convert(msgspec.to_builtins(document), Document)
-    except msgspec.ValidationError as error:
-        what, _, at = str(error).partition(" - at ")
-        raise BadInput(bound_in_words(what), where=f"{where}: {at.strip('`')}") from None
-    return checked(document, where)
 
 
 def _follow_until_over(

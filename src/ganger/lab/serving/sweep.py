@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from ganger.core.errors import BadInput
+from ganger.lab.processes import in_processes
 from ganger.lab.serving.fleet import Fleet
 from ganger.lab.serving.hosting import ORACLE
 from ganger.lab.serving.run import Place, ServingRun, Setup, bound_of, serve
@@ -56,13 +55,6 @@ class Comparison(NamedTuple):
         }
 
 
-class _Job(NamedTuple):
-    load: Callable[[], Requests]
-    models: Models
-    tasks: Sequence[Task]
-
-
-_shared: list[_Job] = []
 SPEAKING: Final = (
     ORACLE, f"{ORACLE}(order=deadline)", f"{ORACLE}(size=32)", f"{ORACLE}(order=deadline,size=32)",
 )  # fmt: skip
@@ -258,29 +250,12 @@ def try_tasks(
     progress: Callable[[float], None] = lambda share: None,
 ) -> list[ServingRun | BadInput]:
     """The same; a task that cannot be done gives its error."""
-    count = len(tasks)
-    if workers <= 1 or count <= 1 or "fork" not in get_all_start_methods():
-        found: list[ServingRun | BadInput] = []
-        for number, task in enumerate(tasks):
-            found.append(_one(load(), models, task, per_request))
-            progress((number + 1) / count)
-        return found
-    _shared.append(_Job(load, models, tasks))  # forked workers have it, and need no copy
-    try:
-        done: dict[int, ServingRun | BadInput] = {}
-        with ProcessPoolExecutor(min(workers, count), get_context("fork")) as pool:
-            futures = {pool.submit(_do, number): number for number in range(count)}
-            for future in as_completed(futures):
-                done[futures[future]] = future.result()
-                progress(len(done) / count)
-    finally:
-        _shared.pop()
-    return [done[number] for number in range(count)]
 
+    def run(number: int) -> ServingRun | BadInput:
+        return _one(load(), models, tasks[number], per_request if alone else None)
 
-def _do(number: int) -> ServingRun | BadInput:
-    job = _shared[-1]
-    return _one(job.load(), job.models, job.tasks[number], None)
+    alone = workers <= 1 or len(tasks) <= 1
+    return in_processes(run, len(tasks), workers=workers, progress=progress)
 
 
 def _one(

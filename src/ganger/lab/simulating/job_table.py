@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,11 @@ from ganger.workloads.trace import Trace
 _LOCALITY = ("island", "node", "rack", "any")
 
 
-def job_table(kernel: Kernel, trace: Trace, recorder: Recorder | None) -> JobTable:
-    """The jobs as columns for metrics and reports."""
+def job_table(
+    kernel: Kernel, trace: Trace, recorder: Recorder | None, searches: Sequence[str] = ()
+) -> JobTable:
+    """The jobs as columns for metrics and reports. `searches`: the names of those that have figures
+    of their own, as their trials do."""
     jobs, n = kernel.jobs, kernel.jobs.n
     rows = np.flatnonzero(jobs.phase[:n] != Phase.DECLARED)
     last = recorder.last if recorder is not None else {}
@@ -33,7 +37,9 @@ def job_table(kernel: Kernel, trace: Trace, recorder: Recorder | None) -> JobTab
     held = jobs.held[rows] + (kernel.now - jobs.held_since[rows]) * jobs.size[rows]
     waiting = jobs.phase[rows] == Phase.PENDING
     duration = trace.duration[rows].astype(float) / SECOND
-    open_ended = trace.duration[rows] >= NEVER
+    own = [trace.declared.find(name) for name in searches]
+    of_search = np.isin(rows, own) | np.isin(jobs.within[rows], own)
+    open_ended = (trace.duration[rows] >= NEVER) | of_search
     return JobTable(
         name=[jobs.name(job) for job in rows.tolist()],
         tenant=[jobs.tenants[code] for code in jobs.tenant[rows].tolist()],
@@ -55,6 +61,7 @@ def job_table(kernel: Kernel, trace: Trace, recorder: Recorder | None) -> JobTab
         locality=[_LOCALITY[physics.tier(p)] if p else "" for p in placed],
         open_ended=open_ended | (jobs.kind[rows] == Kind.SERVE),
         deadline=np.where(jobs.deadline[rows] < NEVER, jobs.deadline[rows] / SECOND, np.nan),
+        of_search=of_search if own else None,
     )
 
 

@@ -101,13 +101,13 @@ else takes them."""
 
 def families(trace: Trace, inner: str, *, recorded: bool = False) -> bool:
     """Whether some job is to be placed inside what another holds: it names it as its parent, or the
-    recipe `inner` asks for it. Raises BadInput."""
+    recipe `inner`, or one of the job's own, asks for it. Raises BadInput."""
     declared, n = trace.declared, trace.jobs
     if not has(trace, Kind.TUNE):
         return False
-    return bool((declared.parent[:n] >= 0).any()) or searches(
-        load_policy(inner, recorded=recorded, bounded=not recorded, plane="tuning")
-    )
+    if (declared.parent[:n] >= 0).any() or (declared.inner[:n] > 0).any():
+        return True
+    return searches(load_policy(inner, recorded=recorded, bounded=not recorded, plane="tuning"))
 
 
 def with_inner(policy: Policy, inner: str, *, recorded: bool = False) -> Policy:

@@ -81,6 +81,7 @@ def _refuse_endless(trace: Trace) -> None:
     """Raise BadInput for a search that nothing would ever end: it ends with its last child."""
     declared, n = trace.declared, trace.jobs
     endless = (declared.kind[:n] == Kind.TUNE) & (trace.duration[:n] >= NEVER)
+    endless &= declared.inner[:n] == 0  # its own recipe ends it
     endless[declared.parent[:n][declared.parent[:n] >= 0]] = False
     for job in np.flatnonzero(endless & (declared.limit[:n] >= NEVER)).tolist():
         raise BadInput(

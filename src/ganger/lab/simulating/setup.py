@@ -13,6 +13,7 @@ from ganger.sim.rows import Outage
 
 if TYPE_CHECKING:
     from ganger.lab.serving.hosting import Traffic
+    from ganger.lab.tuning.beside import Entry
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Setup:
     window: int = 10 * SECOND
     traffic: Traffic | None = None
     """Requests that the services of the trace answer one by one, reported in the same way."""
+    searches: tuple[Entry, ...] = ()
+    """The experiments whose searches are among the jobs of the trace."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """By GPU type, of a GPU for an hour; none: those of the cluster file, if it has any."""
     carbon: float = -1.0

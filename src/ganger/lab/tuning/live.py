@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 from ganger.core.errors import BadInput
 from ganger.core.tuning.space import Point, spelled
@@ -15,6 +14,7 @@ from ganger.lab.tuning.recipes import Chosen, chosen
 from ganger.mechanisms.tuning.searching.named import LEARNING, count_of, searcher_of
 from ganger.mechanisms.tuning.searching.samplers import SAMPLERS, refuse_missing
 from ganger.recipes import registry
+from ganger.recipes.parameters import exact
 from ganger.workloads.experiment.reading import Experiment
 
 _NAMES: Final = re.compile(r"\{([A-Za-z_]\w*)\}")
@@ -32,10 +32,8 @@ def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
     if experiment.space is None and not experiment.points:
         raise BadInput("there is nothing to try", where=f"{where}: space", mend="add a space")
     _refuse_unknown_names(experiment)
-    choice = _settled(chosen(recipe, experiment), experiment)
-    arguments = ",".join(f"{name}={_spelled(each)}" for name, each in choice.arguments.items())
-    recipe_text = f"{choice.recipe}({arguments})"
-    text = written(recipe_text, _limits(experiment), experiment.constraints)
+    choice = settled(experiment, recipe)
+    text = written(recipe_text(choice), limits_in_words(experiment), experiment.constraints)
     own_recipe(text)  # before so many configurations are drawn
     resources = document.resources
     return {
@@ -75,8 +73,18 @@ def _lower(names: set[str]) -> set[str]:
     return {name.lower() for name in names}
 
 
-def _settled(choice: Chosen, experiment: Experiment) -> Chosen:
+def recipe_text(choice: Chosen) -> str:
+    """The recipe with all its arguments, as people write it."""
+    hints = get_type_hints(registry.find(choice.recipe).make, include_extras=True)
+    arguments = ",".join(
+        f"{name}={exact(each, hints[name])}" for name, each in choice.arguments.items()
+    )
+    return f"{choice.recipe}({arguments})"
+
+
+def settled(experiment: Experiment, recipe: str) -> Chosen:
     """The recipe that knows how many trials there may be. Raises BadInput."""
+    choice = chosen(recipe, experiment)
     if choice.own is not None:
         raise BadInput(
             "a daemon runs recipes of its own only for all searches",
@@ -155,23 +163,14 @@ def words(point: Point) -> dict[str, str]:
     return {name: spelled(value) for name, value in point.items()}
 
 
-def _spelled(value: object) -> str:
-    if isinstance(value, Enum):
-        return str(value.value)
-    if isinstance(value, float):
-        short = f"{value:g}"
-        return short if float(short) == value else repr(value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _limits(experiment: Experiment) -> dict[str, str]:
+def limits_in_words(experiment: Experiment) -> dict[str, str]:
     """Deadline and budget, as `own_recipe` reads them."""
     budget, limits = experiment.document.budget, dict[str, str]()
     if experiment.document.deadline:
         limits["deadline"] = experiment.document.deadline
     if experiment.document.target is not None:
-        limits["target"] = _spelled(experiment.document.target)
+        limits["target"] = exact(experiment.document.target, float)
     for name in ("epochs", "gpu_hours", "money"):
         if (amount := getattr(budget, name)) is not None:
-            limits[name] = _spelled(float(amount))
+            limits[name] = exact(float(amount), float)
     return limits

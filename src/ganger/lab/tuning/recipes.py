@@ -114,6 +114,8 @@ def chosen(recipe: str, experiment: Experiment) -> Chosen:
                 where=f"{named.name}({name})",
                 mend="leave it out of the recipe",
             )
+    if document.target is not None and "target" in named.parameters:
+        arguments.setdefault("target", document.target)
     needs = getattr(named.make(**arguments), "searcher", "")
     if needs and document.searcher not in (None, needs):
         raise BadInput(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,14 +25,11 @@ from ganger.workloads.experiment.reading import Experiment
 if TYPE_CHECKING:
     from ganger.lab.tuning.run import Place
 
-_SEARCH: Final = 0
-"""The row of the search; those after it are its trials."""
-
 
 @dataclass(frozen=True)
 class Trial:
-    """What one trial did. Times in seconds since the search began; `state`: complete (it has
-    trained as long as its curve is), stopped, diverged, or waiting (it never ran)."""
+    """What one trial did. Times in seconds since the search was submitted; `state`: complete (it
+    has trained as long as its curve is), stopped, diverged, or waiting (it never ran)."""
 
     number: int
     configuration: str
@@ -64,6 +62,7 @@ class TuningRun:
     trials: list[Trial]
     best_by_time: list[tuple[float, float]]
     """When the best value found changed (seconds), and what it was from then on."""
+    tenant: str = ""
     detail: Detail | None = None
     """What a report shows, where the run was watched."""
 
@@ -73,6 +72,7 @@ class TuningRun:
             "experiment": self.experiment,
             "recipe": self.recipe,
             "seed": self.seed,
+            "tenant": self.tenant,
             "metric": self.metric,
             "mode": self.mode,
             "cluster": self.cluster,
@@ -91,32 +91,32 @@ def result_of(
     place: Place,
     cpu_seconds: float,
     billed: tuple[float, float] | None = None,
+    search: int = 0,
 ) -> TuningRun:
-    """The figures of a run; `billed`: what it costs where GPUs are billed by whole minutes or
-    hours, and what it would cost a moment later."""
+    """The figures of a search, which is row `search` of a run; `billed`: what it costs, and what it
+    would cost a moment later, where that is not the time of its GPUs at the mean price. Times count
+    from its submission."""
     document = experiment.document
     sign = 1.0 if document.mode == "min" else -1.0
-    trials = _trials(kernel, configurations, reports, sign, experiment)
-    steps = _best_by_time(reports, sign)
-    jobs, kept = kernel.jobs, reports.kept
-    begun, ended = int(jobs.first_start[_SEARCH]), int(jobs.finished[_SEARCH])
-    seconds = (ended - begun) / SECOND
-    gpu_hours = float(jobs.held[_SEARCH]) / HOUR
+    kept, submitted = reports.kept, int(kernel.jobs.submitted[search])
+    trials = _trials(kernel, configurations, reports, sign, experiment, search)
+    steps = _best_by_time(reports, sign, submitted)
+    begun, ended, gpu_hours = _lasted(kernel, search)
     prices = dict(limits.prices)
-    cost = gpu_hours * _price(kernel, prices) if prices else None
-    due = cost
-    if prices and billed is not None:
+    cost = due = gpu_hours * _price(kernel, prices) if prices else None
+    if billed is not None:
         cost, due = billed
     epochs = float(sum(trial.epochs for trial in trials))
     best = steps[-1] if steps else (math.nan, math.nan)
     winner = _winner(trials, best[1])
-    stop, lasted = place.costs.checkpoint, ended - int(jobs.submitted[_SEARCH])
+    stop, lasted = place.costs.checkpoint, ended - submitted
     hit = limits.hit(best[1], Mode(document.mode))
     metrics: dict[str, Any] = {
         "trials": sum(trial.state != "waiting" for trial in trials),
-        "trials_complete": sum(trial.state == "complete" for trial in trials),
-        "trials_stopped": sum(trial.state == "stopped" for trial in trials),
-        "trials_diverged": sum(trial.state == "diverged" for trial in trials),
+        **{
+            f"trials_{state}": sum(trial.state == state for trial in trials)
+            for state in ("complete", "stopped", "diverged")
+        },
         "reports": len(kept),
         "epochs": epochs,
         "best": _number(best[1]),
@@ -124,19 +124,15 @@ def result_of(
         "best_configuration": winner.configuration if winner else None,
         "best_point": winner.point if winner else None,
         **_goals(experiment, trials),
-        "seconds": seconds,
+        "waited_seconds": (begun - submitted) / SECOND,
+        "seconds": (ended - begun) / SECOND,
         "gpu_hours": gpu_hours,
         "trial_gpu_hours": float(sum(trial.gpu_hours for trial in trials)),
         "cost": cost,
         "ended_by": reached(limits, lasted / SECOND, epochs, gpu_hours, due, hit=hit),
         "deadline_kept": None if limits.deadline >= NEVER else lasted <= limits.deadline + stop,
-        "budget_kept": _budget_kept(limits, epochs, gpu_hours, cost, kernel, stop),
-        "simulation": {
-            "events": kernel.events,
-            "decisions": kernel.decisions,
-            "cpu_seconds": cpu_seconds,
-            "reports_per_cpu_second": len(kept) / cpu_seconds if cpu_seconds else None,
-        },
+        "budget_kept": _budget_kept(limits, epochs, gpu_hours, cost, kernel, stop, search),
+        "simulation": _effort(kernel, len(kept), cpu_seconds),
     }
     return TuningRun(
         document.name,
@@ -148,7 +144,29 @@ def result_of(
         metrics,
         trials,
         steps,
+        document.tenant,
     )
+
+
+def _effort(kernel: Kernel, reports: int, cpu_seconds: float) -> dict[str, float | None]:
+    """What the simulation took."""
+    return {
+        "events": kernel.events,
+        "decisions": kernel.decisions,
+        "cpu_seconds": cpu_seconds,
+        "reports_per_cpu_second": reports / cpu_seconds if cpu_seconds else None,
+    }
+
+
+def _lasted(kernel: Kernel, search: int) -> tuple[int, int, float]:
+    """When a search first had GPUs, when it was over (until now, if it is not), and the GPU-hours
+    that it has held."""
+    jobs = kernel.jobs
+    over, first = int(jobs.finished[search]), int(jobs.first_start[search])
+    ended = over if over >= 0 else kernel.now
+    holding = (kernel.now - int(jobs.held_since[search])) * int(jobs.size[search])
+    gpu_hours = (float(jobs.held[search]) + holding) / HOUR
+    return first if first >= 0 else ended, ended, gpu_hours
 
 
 def _goals(experiment: Experiment, trials: list[Trial]) -> dict[str, Any]:
@@ -180,6 +198,7 @@ def _trials(
     reports: CurveReports,
     sign: float,
     experiment: Experiment,
+    search: int,
 ) -> list[Trial]:
     jobs, kept = kernel.jobs, reports.kept
     of = np.frombuffer(kept.job, np.int64) if len(kept) else np.empty(0, np.int64)
@@ -191,9 +210,9 @@ def _trials(
     wanted = {*experiment.document.metrics, *(each.metric for each in experiment.constraints)}
     epochs = np.array(kept.epoch)[order]
     starts = np.searchsorted(of[order], np.arange(jobs.n + 1))
-    begun = int(jobs.first_start[_SEARCH])
+    begun = int(jobs.submitted[search])
     trials = []
-    for job in range(_SEARCH + 1, jobs.n):
+    for number, job in enumerate(np.flatnonzero(jobs.within[: jobs.n] == search).tolist()):
         mine = slice(int(starts[job]), int(starts[job + 1]))
         own = values[mine]
         numbers = own[~np.isnan(own) & keeps[mine]]
@@ -209,7 +228,7 @@ def _trials(
         best = float(sign * (sign * numbers).min()) if len(numbers) else math.nan
         trials.append(
             Trial(
-                number=job - _SEARCH - 1,
+                number=number,
                 configuration=configurations.curves.label(configurations.rows[job]),
                 point=configurations.point(job),
                 state=state,
@@ -231,7 +250,7 @@ def _moment(at: int, begun: int) -> float:
     return (at - begun) / SECOND if at >= 0 else math.nan
 
 
-def _best_by_time(reports: CurveReports, sign: float) -> list[tuple[float, float]]:
+def _best_by_time(reports: CurveReports, sign: float, since: int) -> list[tuple[float, float]]:
     """When something better was reported than ever before, and how good it was."""
     kept = reports.kept
     if not len(kept):
@@ -241,7 +260,7 @@ def _best_by_time(reports: CurveReports, sign: float) -> list[tuple[float, float
     bad[list(kept.broken)] = math.inf
     lowest = np.minimum.accumulate(bad)
     better = np.flatnonzero(lowest < np.r_[math.inf, lowest[:-1]])
-    return [(kept.at[at] / SECOND, float(sign * lowest[at])) for at in better.tolist()]
+    return [((kept.at[at] - since) / SECOND, float(sign * lowest[at])) for at in better.tolist()]
 
 
 def _winner(trials: list[Trial], best: float) -> Trial | None:
@@ -263,10 +282,11 @@ def _budget_kept(
     cost: float | None,
     kernel: Kernel,
     stop: int,
+    search: int,
 ) -> bool | None:
     """Whether no budget was exceeded by more than a stop; None where there is none."""
     period = max((kind.per for kind in kernel.nodes.type_specs), default=1)
-    saving = int(kernel.jobs.gpus[_SEARCH]) * -(-stop // period) * period / HOUR
+    saving = int(kernel.jobs.gpus[search]) * -(-stop // period) * period / HOUR
     rate = cost / gpu_hours if cost is not None and gpu_hours else 0.0
     kept = [
         used <= limit + allowed + 1e-9 * limit
@@ -298,15 +318,26 @@ COLUMNS: Final = (
 )
 
 
-def per_trial(runs: list[TuningRun]) -> str:
-    """All trials of these runs as CSV: recipe and seed, the figures, then the parameters."""
+def per_trial(runs: list[TuningRun], under: Sequence[str] = ()) -> str:
+    """All trials of these runs as CSV: of which run, the figures, then the parameters. `under`: for
+    each run the recipe for the cluster, where there were others beside it."""
     names = list(dict.fromkeys(name for run in runs for t in run.trials for name in t.point))
     goals = list(dict.fromkeys(name for run in runs for t in run.trials for name in t.metrics))
     goals += ["feasible"] * bool(goals)
     stream = io.StringIO()
     rows = csv.writer(stream, lineterminator="\n")
-    rows.writerow(["recipe", "seed", *COLUMNS, *goals, *names])
-    for run in runs:
+    rows.writerow(
+        [
+            "experiment",
+            "recipe",
+            "seed",
+            *["cluster_recipe"] * bool(under),
+            *COLUMNS,
+            *goals,
+            *names,
+        ]
+    )
+    for at, run in enumerate(runs):
         for trial in run.trials:
             figures: list[Value] = [trial.number, trial.configuration, trial.state]
             figures += [_cell(getattr(trial, name)) for name in COLUMNS[3:]]
@@ -314,7 +345,9 @@ def per_trial(runs: list[TuningRun]) -> str:
             metrics["feasible"] = str(trial.feasible).lower() if trial.reports else ""
             figures += [metrics.get(name, "") for name in goals]
             point = [trial.point.get(name, "") for name in names]
-            rows.writerow([run.recipe, run.seed, *figures, *point])
+            rows.writerow(
+                [run.experiment, run.recipe, run.seed, *under[at : at + 1], *figures, *point]
+            )
     return stream.getvalue()
 
 

@@ -18,7 +18,7 @@ from ganger.core.profiles import Profile, Profiles
 from ganger.core.protocols import Ignorant, Journal, Knows
 from ganger.core.spec import ClusterSpec, JobSpec, Kind, NodeSpec, Role, Shape
 from ganger.core.state.cluster import Nodes
-from ganger.core.state.jobs import Declared, declare
+from ganger.core.state.jobs import declare
 from ganger.core.state.table import Ids
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
@@ -99,19 +99,16 @@ def run_experiment(
     """
     place = place or Place(own_cluster(experiment))
     document = experiment.document
-    configurations, choice = _chosen(experiment, source, recipe, seed)
+    configurations, choice = choose(experiment, source, recipe, seed)
     metrics = configurations.curves.metrics
     refuse_unknown(experiment, metrics)
     nodes = Nodes(place.cluster.check())
     limits = limits_of(experiment, place.cluster)
-    search = _search(experiment, place.cluster)
+    search = declare([search_job(experiment, place.cluster)])
     refuse_infeasible(experiment, configurations, limits)
     policy = Limited(choice.policy, limits) if limits else choice.policy
-    reports = CurveReports(document.metric, metrics, experiment.constraints)
-    if configurations.searcher is not None:
-        sign = 1.0 if document.mode == "min" else -1.0
-        reports.heard = lambda job, epoch, value: configurations.tell(job, epoch, sign * value)
-    profiles = Profiles(default=_profile_of(document.resources, choice.policy))
+    reports = reports_of(experiment, configurations)
+    profiles = Profiles(default=profile_of(document.resources, choice.policy))
     asked = document.parallelism * document.resources.gpus
     refuse_hopeless(policy, asked, profiles.default)
     kernel = Kernel(
@@ -204,6 +201,17 @@ def _detail(
     )
 
 
+def reports_of(experiment: Experiment, configurations: Configurations) -> CurveReports:
+    """What its trials report, of which a searcher that learns hears."""
+    document = experiment.document
+    metrics = configurations.curves.metrics
+    reports = CurveReports(document.metric, metrics, experiment.constraints)
+    if configurations.searcher is not None:
+        sign = 1.0 if document.mode == "min" else -1.0
+        reports.heard = lambda job, epoch, value: configurations.tell(job, epoch, sign * value)
+    return reports
+
+
 def refuse_unknown(experiment: Experiment, metrics: tuple[str, ...]) -> None:
     """Raise BadInput for a metric that the curves do not have."""
     document = experiment.document
@@ -247,10 +255,10 @@ def refuse_infeasible(
             )
 
 
-def _chosen(
+def choose(
     experiment: Experiment, source: CurveTable | Formula, recipe: str, seed: int
 ) -> tuple[Configurations, Chosen]:
-    """The configurations that there are, and the recipe, which knows how many."""
+    """The configurations that there are, and the recipe, which knows how many. Raises BadInput."""
     choice = chosen(recipe, experiment)
     configurations = Configurations(
         source, experiment.space, experiment.points, choice.searcher, seed
@@ -264,15 +272,15 @@ def _chosen(
     return configurations, settled
 
 
-def _profile_of(resources: Resources, policy: Search) -> Profile:
+def profile_of(resources: Resources, policy: Search) -> Profile:
     """How fast trials are on more GPUs, and beside each other on one, where they may be."""
     shares = resources.gpu_use < 1.0 or getattr(policy, "divider", None) is not None
     use = {"gpu": resources.gpu_use} if shares else {}
     return Profile(scaling=tuple(resources.scaling), utilisation=use)
 
 
-def _search(experiment: Experiment, cluster: ClusterSpec) -> Declared:
-    """The search as the only job. Raises BadInput if the cluster is too small for it."""
+def search_job(experiment: Experiment, cluster: ClusterSpec) -> JobSpec:
+    """The search as a job. Raises BadInput if the cluster is too small for it."""
     document = experiment.document
     asked = document.parallelism * document.resources.gpus
     types = document.resources.gpu_types
@@ -286,14 +294,13 @@ def _search(experiment: Experiment, cluster: ClusterSpec) -> Declared:
             mend="set it lower, or give a larger --cluster",
         )
     shape = Shape((Role(size=asked, least=1, most=asked),), tuple(types))
-    search = JobSpec(
+    return JobSpec(
         name=document.name,
         kind=Kind.TUNE,
         shape=shape,
         tenant=document.tenant,
         restore=0,  # it computes nothing itself: other GPUs cost only its trials something
     )
-    return declare([search])
 
 
 def limits_of(experiment: Experiment, cluster: ClusterSpec) -> Limits:

@@ -282,8 +282,9 @@ def born(
     copied: int = -1,
     copies: str = "",
 ) -> JobFacts:
-    """The facts of child `number` of a job of this kind, which a policy asked for, or people with
-    these `values` of parameters; `heard` and `copied` as in `JobFacts`, `copies` as in `Launch`."""
+    """The facts of child `number` of a job of this kind, called after its row in `spec`, which a
+    policy asked for, or people with these `values` of parameters; `heard` and `copied` as in
+    `JobFacts`, `copies` as in `Launch`."""
     assert parent.family is not None
     if values is None:
         given = parent.family.configurations
@@ -294,7 +295,7 @@ def born(
     launch = msgspec.structs.replace(
         parent.launch,
         shape=spec.shape,
-        checkpoint_dir=f"{folder}/{number}" if folder else "",
+        checkpoint_dir=f"{folder}/{spec.name}" if folder else "",  # others may save there, too
         copies=copies,
     )
     return JobFacts(

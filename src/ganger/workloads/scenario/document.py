@@ -62,14 +62,31 @@ class Service(Struct, forbid_unknown_fields=True, omit_defaults=True):
     slo: str | None = None
 
 
+class Entered(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A search on the same cluster: an experiment `file`, and the `curves` that its trials report,
+    a file or a formula like `parametric:epochs=27`, with a `task` of them where they have several.
+    It is submitted at the time `at`. `name`, `recipe` and `tenant` take the place of those of the
+    file."""
+
+    file: _Name
+    curves: _Name
+    task: str = ""
+    name: Annotated[str, Meta(max_length=200)] = ""
+    recipe: Annotated[str, Meta(max_length=1000)] = ""
+    tenant: Annotated[str, Meta(max_length=200)] = ""
+    at: str = "0s"
+    priority: Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)] = 0
+
+
 class Training(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """The jobs of a trace on the same cluster, services among them. `scaling`: the recipe for the
-    services; `recipes`: for all other jobs; `loads`: as `--load`; `window`: how often services
+    """The jobs of a trace on the same cluster, services among them; without one, only experiments.
+    `scaling`: the recipe for the services; `recipes`: for all other jobs, searches among them;
+    `loads`: as `--load`; `window`: how often services
     report, 10 s unless it or `windows` says so."""
 
-    trace: _Name
     recipes: _Some
-    scaling: _Name
+    trace: Annotated[str, Meta(max_length=200)] = ""
+    scaling: Annotated[str, Meta(max_length=200)] = ""
     loads: list[_Factor] = []
     knows: Literal[
         "truth", "noisy", "history", "rolling", "group", "estimate", "losses", "nothing"
@@ -82,9 +99,10 @@ class Document(Struct, forbid_unknown_fields=True, omit_defaults=True):
     every SLO and every seed. A list that is left out has one entry: load 1, and no SLO."""
 
     format: str
-    services: Annotated[list[Service], Meta(min_length=1, max_length=1000)]
-    models: _Name
-    routers: _Some
+    services: Annotated[list[Service], Meta(max_length=1000)] = []
+    experiments: Annotated[list[Entered], Meta(max_length=1000)] = []
+    models: Annotated[str, Meta(max_length=200)] = ""
+    routers: Annotated[list[_Name], Meta(max_length=100)] = []
     fleets: list[_Name] = []
     cluster: Annotated[str, Meta(max_length=200)] = ""
     faster: Annotated[list[_Factor], Meta(max_length=100)] = []

@@ -8,9 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from ganger.core.errors import BadInput
 from ganger.core.units import NEVER, SECOND, parse_duration
+from ganger.workloads.curves.parametric import Formula, read_formula
+from ganger.workloads.curves.reading import read_curves
+from ganger.workloads.curves.table import CurveTable
 from ganger.workloads.documents import read_document, says_it_is
+from ganger.workloads.experiment.reading import Experiment, checked, read_experiment
 from ganger.workloads.files import TextFile, open_text
 from ganger.workloads.models.names import distinct
 from ganger.workloads.requests.columns import Requests
@@ -18,7 +24,7 @@ from ganger.workloads.requests.curves import curve_of
 from ganger.workloads.requests.formats import load_requests
 from ganger.workloads.requests.merging import asking, merged
 from ganger.workloads.requests.synthetic import MIXED, Mix, generated
-from ganger.workloads.scenario.document import FORMAT, Document, Generate, Service
+from ganger.workloads.scenario.document import FORMAT, Document, Entered, Generate, Service
 
 DOCS: Final = "docs/scenario-file.md"
 _CURVE: Final = ("rate", "rates", "stays", "swing", "peak", "period", "to", "at", "width", "cv")
@@ -32,6 +38,17 @@ class Scenario:
     document: Document
     models: str
     trace: Path | None
+    experiments: list[Experiment]
+    """Of each entry of `experiments`, with what the scenario says of it."""
+
+    def curves(self, entered: Entered) -> Formula | CurveTable:
+        """What the trials of an entry report. Raises BadInput."""
+        where = f"{self.path}: experiment {entered.file!r}"
+        if entered.curves.partition(":")[0] == "parametric":
+            if entered.task:
+                raise BadInput("parametric curves have no task", where=where, mend="leave it out")
+            return read_formula(entered.curves, f"{where}: curves")
+        return read_curves(_found(entered.curves, self.path), entered.task)
 
     def requests(self) -> Requests:
         """What all services are asked, from the beginning. Raises BadInput, also when read."""
@@ -48,6 +65,10 @@ class Scenario:
             for each in self.document.services
             if each.requests is not None
         ]
+        entries = self.document.experiments
+        named += [_found(each.file, self.path) for each in entries]
+        tables = (each.curves for each in entries if not each.curves.startswith("parametric"))
+        named += [_found(each, self.path) for each in tables]
         return [str(each) for each in (self.path, self.models, self.trace or "", *named)]
 
 
@@ -64,10 +85,54 @@ def read_scenario(path: Path) -> Scenario:
     for service in found.services:
         _check(service, f"{file.where}: service {service.name!r}")
         _stream(service, path)
+    _check_planes(found, file)
     _check_places(found, file)
     beside = path.parent / found.models
-    trace = None if found.training is None else _found(found.training.trace, path)
-    return Scenario(path, found, str(beside) if beside.is_file() else found.models, trace)
+    stated = "" if found.training is None else found.training.trace
+    trace = _found(stated, path) if stated else None
+    models = str(beside) if found.models and beside.is_file() else found.models
+    experiments = [_experiment(each, path) for each in found.experiments]
+    distinct([each.document.name for each in experiments], f"{file.where}: experiments")
+    return Scenario(path, found, models, trace, experiments)
+
+
+def _experiment(entered: Entered, path: Path) -> Experiment:
+    """The experiment of an entry. Raises BadInput."""
+    experiment = read_experiment(_found(entered.file, path))
+    parse_duration(entered.at, where=f"{path}: experiment {entered.file!r}: at")
+    given = {name: getattr(entered, name) for name in ("name", "recipe", "tenant")}
+    document = replace(
+        experiment.document, **{name: value for name, value in given.items() if value}
+    )
+    return checked(document, experiment.where)
+
+
+def _check_planes(document: Document, file: TextFile) -> None:
+    """What is asked for needs what decides over it. Raises BadInput."""
+    where, training = file.where, document.training
+    if not document.services and not document.experiments:
+        raise BadInput(
+            "it asks for nothing", where=where, mend="add [[services]] or [[experiments]]"
+        )
+    if document.services:
+        for field, given in (("models", document.models), ("routers", document.routers)):
+            if not given:
+                raise BadInput(
+                    "services need it", where=f"{where}: {field}", mend="see docs/scenario-file.md"
+                )
+        for field in ("trace", "scaling") if training is not None else ():
+            if not getattr(training, field):
+                raise BadInput(
+                    "services beside training need it",
+                    where=f"{where}: training: {field}",
+                    mend="see docs/scenario-file.md",
+                )
+    if document.experiments and training is None:
+        raise BadInput(
+            "which recipe divides the cluster?",
+            where=f"{where}: training",
+            mend='add [training] with recipes = ["fifo"]',
+        )
 
 
 def _check(service: Service, where: str) -> None:
@@ -105,7 +170,7 @@ def _check_places(found: Document, file: TextFile) -> None:
         return
     if found.fleets or not found.cluster:
         raise refuse(
-            "services beside training run on a cluster",
+            "what is beside training runs on a cluster",
             "cluster",
             "give `cluster`, like 2x4xT4, and no `fleets`",
         )

@@ -13,15 +13,17 @@ from ganger.core.units import NEVER, parse_duration
 
 if TYPE_CHECKING:
     from ganger.lab.serving.hosting import Traffic
+    from ganger.lab.tuning.beside import Entry
     from ganger.workloads.scenario.reading import Scenario
 
-_OF_JOBS: Final = ("by", "why", "per_job", "log", "validate")
+_OF_JOBS: Final = ("by", "why", "per_job", "per_trial", "log", "validate")
 _OUTPUT: Final = (*_OF_JOBS, "as_json", "report", "workers", "quiet", "trace", "yardsticks")
 """The options that a scenario leaves to the command line."""
 
 
 def run_scenario(path: Path, options: dict[str, Any]) -> None:
-    """Requests on a fleet, or services beside training on a cluster. Raises BadInput."""
+    """Requests on a fleet, or services and experiments beside training on a cluster. Raises
+    BadInput."""
     from ganger.workloads.scenario.reading import read_scenario
 
     context = click.get_current_context()
@@ -84,7 +86,12 @@ def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
 
     document, training = scenario.document, scenario.document.training
     assert training is not None, "it was checked that there is training"
-    assert scenario.trace is not None, "training has a trace"
+    if options["per_trial"] is not None and not document.experiments:
+        raise BadInput(
+            "it is about trials, and this scenario has none",
+            where="--per-trial",
+            mend="leave it out",
+        )
     if any(needs_of(name) == "own" for name in (*training.recipes, training.scaling) if name):
         refuse_others_file(scenario.path)
     given = {
@@ -93,13 +100,31 @@ def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
         "knows": training.knows,
         "window": training.window or document.windows or "10s",
         "load": ",".join(f"{each:g}" for each in training.loads) or None,
-        "traffic": _traffic(scenario, options),
+        "traffic": _traffic(scenario, options) if document.services else None,
+        "entries": _entries(scenario),
         "prices": document.prices,
         "files": scenario.files,
     }
     simulate_jobs(
         scenario.trace, _cluster(scenario), ",".join(training.recipes), {**options, **given}
     )
+
+
+def _entries(scenario: Scenario) -> list[Entry]:
+    """The experiments with their curves. Raises BadInput."""
+    from ganger.lab.tuning.beside import Entry
+
+    document = scenario.document
+    return [
+        Entry(
+            experiment,
+            scenario.curves(entered),
+            experiment.document.recipe,
+            parse_duration(entered.at),
+            entered.priority,
+        )
+        for entered, experiment in zip(document.experiments, scenario.experiments, strict=True)
+    ]
 
 
 def _traffic(scenario: Scenario, options: dict[str, Any]) -> Traffic:
