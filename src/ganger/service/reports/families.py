@@ -202,11 +202,6 @@ def _placement(daemon: Daemon, row: int) -> Placement:
     return daemon.reader.attempts(row)[-1].placement or ()
 
 
-def _port(stated: float) -> int:
-    """What a replica tells as its port, 0 where that is none: any number may be stated."""
-    return int(stated) if 0.0 < stated < 1 << 16 else 0
-
-
 def _replica(daemon: Daemon, row: int) -> ReplicaAnswer:
     jobs, placement = daemon.kernel.jobs, _placement(daemon, row)
     attempt, phase = int(jobs.attempt[row]), Phase(jobs.phase[row])

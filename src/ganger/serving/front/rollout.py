@@ -50,7 +50,8 @@ class Rollout(msgspec.Struct):
         """Of the requests, what the new version gets now."""
         if self.state == "done":
             return 1.0
-        return self.steps[self.at] if self.state == "moves" else 0.0
+        moves = self.state == "moves" and 0 <= self.at < len(self.steps)
+        return self.steps[self.at] if moves else 0.0
 
 
 class Seen(Protocol):
