@@ -36,7 +36,7 @@ NOT_RUN: Final = (
     (r"^curl -s localhost:8000/v2", "needs that server; tests/serving/live"),
     (r"^ganger profile ", "needs onnxruntime; tests/lab/test_profiling.py"),
     (r"^ganger open( --read-only)?$", "opens a browser; tests/web/test_browser.py"),
-    (r"^ganger tune experiment\.toml --dry-run", "needs its file; tests/lab/tuning/test_forecast.py"),
+    (r"^ganger tune experiment\.toml --dry", "needs its file; tests/lab/tuning/test_forecast.py"),
     (r"^ganger recommend experiment\.toml", "needs its file; tests/lab/test_recommend_searches.py"),
     (r"^ganger (tune|simulate) small\.toml", "needs its file; tests/integrations/test_pages.py"),
     (r"^ganger tune (export|report) 12", "needs a search; tests/cli/test_tune_live.py"),
