@@ -16,7 +16,7 @@ def there() -> set[tuple[str, str]]:
         (path.name, name)
         for path in HERE.glob("test_*.py")
         if path.name != Path(__file__).name
-        for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+        for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
     }
 
 

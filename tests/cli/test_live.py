@@ -338,8 +338,8 @@ def test_the_queue_in_eighty_columns_and_in_a_pipe(shell: Shell) -> None:
         "quota",
         "usage",
         "policy idle",
-        "service token",
-        "service notify",
+        "daemon token",
+        "daemon notify",
         "service --help",
         "submit --help",
     )
