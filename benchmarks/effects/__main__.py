@@ -70,7 +70,7 @@ others, and its baseline may have changed since.
 
 Made by `python benchmarks/effects [--only NAME,...]`. Speeds are those of
 `ganger.workloads.measured.published`; jobs know their true durations unless stated. For gavel,
-tiresias,
+tiresias, rifling,
 e-las, philly, themis, hived, topology-aware, gandiva-fair, marble, chronus, synergy, pop, smd,
 genie, spin, delay-scheduling and aonline the set-up or the measure was changed after a first try
 had not shown the claim: Themis, for one, was worse than Tiresias (0.27 of its largest rho) where

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import hashlib
 import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 import msgspec
+
+from ganger.client.places import open_private
+from ganger.core.errors import BadInput
 
 T = TypeVar("T")
 _ANSWER_SECONDS: Final = 10.0
@@ -30,6 +34,17 @@ def own_folder(root: Path, what: str) -> Path:
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     name = hashlib.sha256(str(root).encode()).hexdigest()[:16]
     return Path(state).expanduser() / f"ganger-{what}" / name
+
+
+def only_one(folder: Path, why: str) -> IO[bytes]:
+    """A file that is this process's until it ends. Raises BadInput if another one has it."""
+    file = open_private(folder / "lock")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise BadInput(why, where=str(folder)) from None
+    return file
 
 
 def ask(folder: Path, name: str, asked: Any, kind: type[T]) -> T | None:

@@ -5,21 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 import socket
 import sys
 import time
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 import uvicorn
 
-from ganger.client.control import answer, listen
-from ganger.client.places import open_private
+from ganger.client.control import answer, listen, only_one
 from ganger.core.errors import BadInput, GangerError
 from ganger.web.app import application
 from ganger.web.backend import Backend
@@ -76,17 +74,6 @@ def own_name(folder: Path) -> str:
     return f"ganger-{text}.localhost"
 
 
-def _locked(folder: Path) -> IO[bytes]:
-    """A file that is this process's until it ends. Raises BadInput if another one has it."""
-    file = open_private(folder / "lock")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise BadInput("the pages of this home are served already", where=str(folder)) from None
-    return file
-
-
 class Server:
     """The pages of one home, until they are ended."""
 
@@ -96,7 +83,7 @@ class Server:
         self._folder = folder_of(root)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._folder.chmod(0o700)
-        self._lock = _locked(self._folder)
+        self._lock = only_one(self._folder, "the pages of this home are served already")
         address = address_of(settings, own_name(self._folder))
         try:
             self._socket = socket.create_server(("127.0.0.1", settings.port), backlog=256)

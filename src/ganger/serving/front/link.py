@@ -141,6 +141,14 @@ def parent_of(root: Path, name: str) -> int | None:
         return None
 
 
+def kept(root: Path, name: str) -> Table | None:
+    """What the last front of a service kept; None where there is nothing."""
+    try:
+        return msgspec.json.decode((folder_of(root, name) / TABLE).read_bytes(), type=Table)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
 def asked_at(root: Path, name: str, asked: Asked | None = None) -> Told | None:
     """What the front of a service answers; None if there is none."""
     return ask(folder_of(root, name), SOCKET, asked or Asked(), Told)

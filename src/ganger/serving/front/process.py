@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ganger.client.control import answer, listen
+from ganger.client.control import answer, listen, only_one
 from ganger.client.places import open_private
 from ganger.core.errors import GangerError
 from ganger.serving.front.balance import Replica, Version
@@ -39,6 +39,7 @@ from ganger.serving.front.link import (
     Told,
     VersionTold,
     folder_of,
+    kept,
 )
 from ganger.serving.front.proxy import Front, Terms
 from ganger.serving.front.rollout import Rollout, stepped, weighed
@@ -76,7 +77,8 @@ class Process:
         """By version, what it did since the step began."""
         self._daemon = False
         self._over = set[int]()
-        self._written = b""
+        self._written, self._unwritten = b"", ""
+        """Of the table, what is in its file; why the last one could not be written."""
         self._ends = asyncio.Event()
         self._watch = Watch(Path(settings.home), self._asked, self._heard_there)
         self._loop = asyncio.get_running_loop()
@@ -243,9 +245,8 @@ class Process:
 
     def _read_table(self) -> None:
         """What the last front kept, else the versions of the settings."""
-        versions, table = self._settings.versions, None
-        with contextlib.suppress(OSError, msgspec.MsgspecError):
-            table = msgspec.json.decode((self._folder / TABLE).read_bytes(), type=Table)
+        versions = self._settings.versions
+        table = kept(Path(self._settings.home), self._settings.name)
         if table is not None and table.settings == self._settings:
             versions, self._rollout = table.versions, table.rollout
         self.front.set_versions(versions)
@@ -274,9 +275,13 @@ class Process:
             with open_private(part) as file:
                 file.write(data)
             part.replace(self._folder / TABLE)
-            self._written = data
+            self._written, self._unwritten = data, ""
         except OSError as fault:
-            log.error("%s: %s", part, fault.strerror)
+            if self._unwritten != (why := str(fault.strerror)):
+                log.error(
+                    "%s: %s; a front that follows this one begins with an older table", part, why
+                )
+            self._unwritten = why
 
     # ------------------------------------------------------------------ its socket
 
@@ -382,7 +387,7 @@ def main(words: list[str]) -> int:
     try:
         if len(words) == 1:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return _parent(settings, words[0])
+            return _parent(settings, words[0], folder)
         inherited = Inherited.of(words[2])
         if not inherited.wait():
             return 0
@@ -396,14 +401,15 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _parent(settings: Settings, text: str) -> int:
+def _parent(settings: Settings, text: str, folder: Path) -> int:
+    lock = only_one(folder, f"service {settings.name!r} is served already")
     sock = listen_at(settings.host, settings.port)
     command = [sys.executable, "-m", "ganger.serving.front", text]
 
     def tell(first: bool, line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    with sock:
+    with lock, sock:
         return Parent(command, sock, tell).run()
 
 

@@ -195,6 +195,22 @@ def test_a_killed_front_is_followed_at_once_under_the_last_table(
     eventually(lambda: shown(machine, web).daemon)
 
 
+def test_a_front_without_its_parent_begins_again_with_its_table(machine: Machine, web: str) -> None:
+    before = shown(machine, web)
+    for pid in (before.parent, before.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    eventually(lambda: asked_at(machine.root, web) is None)
+    assert "is served at" in said(machine, "start", web)
+    after = shown(machine, web)
+    assert [each.job for each in after.versions] == [each.job for each in before.versions]
+    eventually(lambda: ready(machine, web, 2))
+    with Load(after.url) as load:
+        load.goes_on()
+    assert set(load.statuses) == {200}
+    assert "there is no COMMAND" in said(machine, "start", "other", code=2)
+
+
 def test_it_is_scaled_without_a_failed_request(machine: Machine, web: str) -> None:
     with Load(shown(machine, web).url) as load:
         said(machine, "scale", web, "3")

@@ -36,7 +36,7 @@ _LAST_LINES_BYTES: Final = 4096
     "\n      vllm serve MODEL --port {port}"
 )
 @click.argument("name", metavar="NAME")
-@click.argument("command", nargs=-1, required=True)
+@click.argument("command", nargs=-1)
 @click.option("--replicas", type=click.IntRange(1, 1000), default=1, show_default=True,
     help="How many there are at first.")  # fmt: skip
 @click.option("--min-replicas", type=click.IntRange(0, 1000), help="The fewest. Default: one.")
@@ -65,10 +65,12 @@ _LAST_LINES_BYTES: Final = 4096
 @as_json
 def start(name: str, command: tuple[str, ...], **options: Any) -> None:
     """Start a service: COMMAND runs once for each replica, with a free port in
-    place of {port}. Its address stays the same whatever becomes of replicas."""
+    place of {port}. Its address stays the same whatever becomes of replicas.
+    Without COMMAND the front of a service begins again that was killed or whose
+    machine was down."""
     _refuse_missing()
     from ganger.serving.front.balance import Version
-    from ganger.serving.front.link import Settings, asked_at
+    from ganger.serving.front.link import Settings, asked_at, kept
 
     root = home()
     if asked_at(root, name) is not None:
@@ -76,6 +78,12 @@ def start(name: str, command: tuple[str, ...], **options: Any) -> None:
             f"service {name!r} is served already",
             mend=f"see `ganger service show {name}`, or end it: `ganger service stop {name}`",
         )
+    if not command:
+        table = kept(root, name)
+        if table is None:
+            raise BadInput("there is no COMMAND", mend="write like: ... -- vllm serve MODEL ...")
+        click.echo(f"{name} is served at {_begin(root, table.settings).url} again")
+        return
     if not options["health"].startswith("/"):
         raise BadInput("it does not begin with /", where="--health", mend="write like /health")
     client = Client()
@@ -156,11 +164,10 @@ def _request(name: str, command: tuple[str, ...], options: dict[str, Any]) -> di
 
 def _begin(root: Path, settings: Settings) -> Told:
     """Start the front, and wait until it answers. Raises GangerError."""
-    from ganger.serving.front.link import LOG, TABLE, asked_at, folder_of
+    from ganger.serving.front.link import LOG, asked_at, folder_of
 
     folder = folder_of(root, settings.name)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (folder / TABLE).unlink(missing_ok=True)
     with open_private(folder / LOG) as log:
         begin = log.tell()
         process = detached("ganger.serving.front", settings, log)
