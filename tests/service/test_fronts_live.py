@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ganger.client.connection import Client
+from ganger.client.connection import Client, Refusal
 from service.machines import Machine
 
 SERVER = """
@@ -87,5 +87,7 @@ def test_a_front_finds_the_replicas_and_what_it_tells_brings_another(client: Cli
     until(lambda: replicas(client, service) == [first])
     assert not answer(last)
     client.call("POST", f"/v1/jobs/{service}/cancel")
-    until(lambda: not replicas(client, service))
-    assert not answer(first)
+    until(lambda: client.call("GET", f"/v1/jobs/{service}")[0]["state"] == "CANCELLED")
+    with pytest.raises(Refusal, match="is over"):
+        replicas(client, service)
+    until(lambda: not answer(first))

@@ -179,9 +179,11 @@ def refuse_other_than_service(daemon: Daemon, row: int) -> None:
 
 def replicas(daemon: Daemon, row: int) -> list[ReplicaAnswer]:
     """The replicas of a service that are not over, at most the last 1000; one that no recipe scales
-    is its only one. Raises BadInput for another job."""
+    is its only one. Raises BadInput for another job, and for one that is over."""
     refuse_other_than_service(daemon, row)
     jobs = daemon.kernel.jobs
+    if jobs.phase[row] >= Phase.FINISHED:
+        raise BadInput(f"job {row + 1} is over", where="jobs")
     rows = children_of(jobs, row) if _is_scaled(daemon, row) else [row]
     return [
         _replica(daemon, each) for each in rows[-SHOWN_MAX:] if jobs.phase[each] < Phase.FINISHED

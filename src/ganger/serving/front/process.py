@@ -200,7 +200,7 @@ class Process:
         )
         if mine and mine <= self._over:
             log.error("the service is over")
-            self._ends.set()
+            self._end_for_good()
 
     # ------------------------------------------------------------------ rollouts
 
@@ -259,6 +259,8 @@ class Process:
                 self._set_rollout(table.rollout)
 
     def _write_table(self) -> None:
+        if self._ends.is_set():
+            return  # what is in the file stays, or was taken away for good
         known = [
             Known(replica.job, replica.attempt, replica.version, replica.host, replica.port)
             for replica in self.front.replicas.values()
@@ -288,11 +290,15 @@ class Process:
     async def _control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked = await answer(reader, writer, Asked, self._obey)
         if asked is not None and asked.end:
-            with contextlib.suppress(FileNotFoundError):
-                (self._folder / TABLE).unlink()
-            if os.getppid() == self._parent:  # else that is one who adopts orphans
-                os.kill(self._parent, signal.SIGTERM)
-            self._ends.set()
+            self._end_for_good()
+
+    def _end_for_good(self) -> None:
+        """No front follows this one."""
+        with contextlib.suppress(FileNotFoundError):
+            (self._folder / TABLE).unlink()
+        if os.getppid() == self._parent:  # else that is one who adopts orphans
+            os.kill(self._parent, signal.SIGTERM)
+        self._ends.set()
 
     def _obey(self, asked: Asked) -> Told:
         """Do what is asked; how it is then."""

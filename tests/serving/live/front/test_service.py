@@ -211,6 +211,16 @@ def test_a_front_without_its_parent_begins_again_with_its_table(machine: Machine
     assert "there is no COMMAND" in said(machine, "start", "other", code=2)
 
 
+def test_a_front_ends_once_its_service_is_over(machine: Machine) -> None:
+    words = ("--port", "0", "--detach", "--", sys.executable, ECHO, "{port}", "v1")
+    said(machine, "start", "short", *words)
+    told = shown(machine, "short")
+    machine.client.call("POST", f"/v1/jobs/{told.versions[0].job}/cancel")
+    eventually(lambda: asked_at(machine.root, "short") is None)
+    eventually(lambda: not Path(f"/proc/{told.parent}").exists())
+    assert "there is no COMMAND" in said(machine, "start", "short", code=2)
+
+
 def test_it_is_scaled_without_a_failed_request(machine: Machine, web: str) -> None:
     with Load(shown(machine, web).url) as load:
         said(machine, "scale", web, "3")
