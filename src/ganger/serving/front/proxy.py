@@ -80,11 +80,14 @@ class Front:
 
     def set_replicas(self, replicas: Iterable[Replica]) -> None:
         """The replicas that there are, as the daemon knows them: what is known of one besides is
-        kept."""
-        listed = {(replica.job, replica.attempt): replica for replica in replicas if replica.port}
+        kept. A daemon that was started again has not heard yet at which port each listens."""
+        listed = {(replica.job, replica.attempt): replica for replica in replicas}
         for key, replica in listed.items():
             known = self.replicas.get(key)
-            if known is None or (known.host, known.port) != (replica.host, replica.port):
+            if not replica.port:
+                if known is not None:
+                    known.leaving = replica.leaving
+            elif known is None or (known.host, known.port) != (replica.host, replica.port):
                 self.replicas[key] = replica
                 self._check_soon(key)
             else:

@@ -223,6 +223,19 @@ async def test_where_there_is_no_replica_requests_wait_for_one() -> None:
 
 
 @story
+async def test_a_replica_whose_port_is_not_known_for_a_while_is_kept() -> None:
+    async with rig() as made:
+        replica = await made.add(Stub("a"))
+        made.front.set_replicas([Replica(replica.job, 1, 1, "127.0.0.1", 0)])
+        assert [*made.front.replicas.values()] == [replica]
+        assert (await made.ask(b"1"))[2] == b"a:1"
+        made.front.set_replicas([Replica(replica.job, 1, 1, "127.0.0.1", 0, leaving=True)])
+        assert replica.leaving
+        made.front.set_replicas([Replica(replica.job, 2, 1, "127.0.0.1", 0)])
+        assert made.front.replicas == {}
+
+
+@story
 async def test_and_not_for_ever_and_not_too_many() -> None:
     async with rig(Terms(wait_seconds=0.2, waiting=2)) as made:
         answers = await asyncio.gather(*(made.ask() for _ in range(3)))
