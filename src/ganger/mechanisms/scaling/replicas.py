@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import msgspec
 import numpy as np
 
-from ganger.core.events import CAPACITY_FREED, COMMANDED, QUEUED, SERVED
+from ganger.core.events import CAPACITY_FREED, COMMANDED, QUEUED, SERVED, Command
 from ganger.core.plan import Plan, Reason, Spawn
 from ganger.core.spec import JobSpec, Kind
 from ganger.core.state.facts import WINDOWS_MAX, Window
@@ -150,6 +150,12 @@ def open_requests(window: Window) -> float | None:
     return queue + (busy or 0.0) * (replicas or 0.0)
 
 
+def _sized_by_hand(view: View) -> set[int]:
+    """The services of which people say just now how many replicas they are to have."""
+    commands = (event for event in view.events if isinstance(event, Command))
+    return {command.job for command in commands if command.verb == "size"}
+
+
 def _has_requests(window: Window) -> bool:
     """Whether requests came in the window, or were open when it ended."""
     return any(window.figures.get(name, 0.0) > 0 for name in ("arrivals", "ongoing", "queue"))
@@ -162,8 +168,6 @@ class ScaledMemory(msgspec.Struct):
     """How many replicas it should have."""
     since: dict[int, int]
     """When that last changed."""
-    size: dict[int, int] = {}
-    """With how many it was to begin, as was known then: people may change it."""
 
 
 @dataclass(frozen=True)
@@ -186,11 +190,11 @@ class Scaling:
         at, after = view.at, ScaledMemory({}, {})
         replicas = replicas_of(view)
         waiting = view.pending.tolist()
-        gone = set[int]()
+        gone, sized = set[int](), _sized_by_hand(view)
         for service, have in sorted(replicas.items()):
             if at.phase[service] == _PENDING:
                 view.draft.start(service, ())
-            wanted, since = self._wanted(view, service, memory)
+            wanted, since = self._wanted(view, service, None if service in sized else memory)
             if self.grants:
                 spare = max(len(have) - wanted, 0)
                 for job in _given_back(view, service, have)[:spare]:
@@ -198,7 +202,6 @@ class Scaling:
                     have.remove(job)
                 wanted = max(wanted, len(have) + view.spawning.get(service, 0))
             after.wanted[service], after.since[service] = wanted, since
-            after.size[service] = view.draft.shape(service).roles[0].size
             lack = wanted - len(have) - view.spawning.get(service, 0)
             if lack > 0:
                 view.draft.act(Spawn(service, replica_of(view.jobs.spec(service)), lack))
@@ -213,10 +216,8 @@ class Scaling:
         """How many it should have, and since when."""
         role = view.draft.shape(service).roles[0]
         least, most = role.replicas
-        if memory is None or memory.size.get(service, role.size) != role.size:
+        if memory is None or service not in memory.wanted:
             return int(np.clip(role.size, least, most)), view.now
-        if service not in memory.wanted:
-            return role.size, view.now
         have, since = memory.wanted[service], memory.since[service]
         windows = view.services.get(service, ())
         if not least and windows and _has_requests(windows[-1]):
