@@ -36,7 +36,7 @@ demo: $(VENV)/run ## Replay the bundled workload under eight schedulers; writes 
 
 test: $(VENV)/dev ## Lint, types, import contracts and all tests; prints the slowest
 	@$(MAKE) --no-print-directory lint floors
-	@$(BIN)/python -m compileall -q src tests
+	@$(BIN)/python tests/compiling.py
 	@$(BIN)/python tests/everything.py --live $(LIVE)
 
 check: lint types floors ## Everything but the tests
