@@ -15,20 +15,22 @@ import time
 from pathlib import Path
 
 import numpy as np
-from provenance import made
+from provenance import machine, made
+from provenance import write as write_page
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from tests.sim.links.worlds import Random
-
-from ganger.solve.flow_rates import Flow, FlowRates
-from ganger.solve.max_min import Crossings, max_min
+from ganger.solve.flows.flow_rates import Flow, FlowRates
+from ganger.solve.flows.max_min import Crossings, Floats, max_min
+from sim.links.worlds import Random
 
 HOSTS, RACK, FLOWS = 512, 16, 2000
 CHANGES = 500
+SECONDS = 300
+"""So long single steps are simulated."""
 PAGE = """# Flows on shared links
 
-Made by {made}. Times are CPU seconds of one core, beside other work.
+Made by {made}. Times are CPU seconds, beside other work, on {machine}.
 
 ## Rates of flows that come and go
 A fat tree of {hosts} hosts in racks of {rack}, {flows} flows at once, each between two hosts; one
@@ -40,9 +42,9 @@ rate, from filling all flows from nothing.
 ## Means beside single steps
 Twenty random worlds: 16 nodes in racks of four at 1:1, 2:1 or 4:1, four to thirteen jobs that
 compute for 0.1 to 1 s and move for a tenth to all of that. Seconds of a step in the mean grain over
-the mean of 600 s of single steps that begin at random: by world the mean over its jobs, and the job
-that is farthest off. What single steps show and means do not is the phase: two jobs of one period
-keep theirs for ever, and whether they meet is then chance.
+the mean of {seconds} s of single steps that begin at random: by world the mean over its jobs, and
+the job that is farthest off. What single steps show and means do not is the phase: two jobs of one
+period keep theirs for ever, and whether they meet is then chance.
 
 {worlds}
 
@@ -87,6 +89,18 @@ def speed(inside: float, over: float) -> tuple[float, float]:
     return 2 * CHANGES / took, float(np.abs(ours / exact - 1).max())
 
 
+def beside(seed: int) -> Floats:
+    """Seconds of a step of each job of a random world in the mean, over those of single steps."""
+    world = Random(seed)
+    return world.fluid() / world.by_step(SECONDS)
+
+
+def line(seed: int, ratio: Floats) -> str:
+    """The row of a world."""
+    far = ratio[np.abs(ratio - 1).argmax()]
+    return f"| {seed} | {len(ratio)} | {ratio.mean():.3f} | {far:.3f} |"
+
+
 def main() -> None:
     """Print the rows; write the page if wanted."""
     parser = argparse.ArgumentParser()
@@ -100,19 +114,19 @@ def main() -> None:
     worlds = ["| world | jobs | mean over jobs | farthest off |", "|---:|---:|---:|---:|"]
     every = []
     for seed in range(20):
-        world = Random(seed)
-        ratio = world.fluid() / world.by_step(600)
+        ratio = beside(seed)
         every.append(ratio)
-        far = ratio[np.abs(ratio - 1).argmax()]
-        worlds.append(f"| {seed} | {len(ratio)} | {ratio.mean():.3f} | {far:.3f} |")
+        worlds.append(line(seed, ratio))
         print(worlds[-1], flush=True)
     off = np.abs(np.concatenate(every) - 1)
     page = PAGE.format(
         made=made(),
+        machine=machine(),
         hosts=HOSTS,
         rack=RACK,
         flows=FLOWS,
         changes=CHANGES,
+        seconds=SECONDS,
         jobs=len(off),
         speed="\n".join(lines),
         worlds="\n".join(worlds),
@@ -120,7 +134,7 @@ def main() -> None:
         near=(off < 0.05).mean(),
     )
     if write:
-        (Path(__file__).parent / "links.md").write_text(page)
+        write_page(Path(__file__).parent / "links.md", page)
 
 
 if __name__ == "__main__":

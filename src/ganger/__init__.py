@@ -23,6 +23,8 @@ _WHERE = {
     "list_recipes": "ganger.recipes.registry",
     "Client": "ganger.client.futures",
     "tune": "ganger.integrations.functions",
+    "serve": "ganger.integrations.serving",
+    "Endpoint": "ganger.integrations.serving",
 }
 _CALLED = {"list_recipes": "recipes"}
 """What is called otherwise where it lives: `ganger.recipes` is the package."""

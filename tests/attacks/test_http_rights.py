@@ -197,6 +197,7 @@ BODIES: dict[str, Any] = {
     "/v1/jobs/{jobs}/trials": {"configurations": [{"lr": "0.1"}]}, "/v1/shutdown": {},
     "/v1/jobs/{jobs}/proposals": {"configurations": [{"lr": "0.1"}]},
     "/v1/jobs/{jobs}/whatif": {"verb": "cancel"},
+    "/v1/jobs/{jobs}/served": {"figures": {"queue": 1}},
 }  # fmt: skip
 
 
@@ -214,6 +215,39 @@ def test_every_other_endpoint_is_closed_to_who_is_not_its_owner(
     body = BODIES.get(endpoint.path) if endpoint.method != "GET" else None
     assert asked(machine, EVE, endpoint.method, path, body) == 403
     assert machine.client.call("GET", f"/v1/jobs/{job}")[0]["reason"] == "JobHeldUser"
+
+
+def test_only_the_owner_speaks_for_a_service(machine: Machine) -> None:
+    """Who could tell of requests that wait would have another's service take GPUs."""
+    service = submitted(machine, ANN, kind="serve")
+    other = submitted(machine, ANN)
+    for figures in (
+        {},
+        {"replicas": 1},
+        {"port": 80},
+        {"queue": -1},
+        {"queue": 1e16},
+        {"queue": "1"},
+        {"queue": None},
+    ):
+        body = {"figures": figures}
+        assert asked(machine, ANN, "POST", f"/v1/jobs/{service}/served", body) == 400, body
+    told: dict[str, Any] = {"figures": {"queue": 1}}
+    for who in (ANN, 0):
+        for names in (str(other), f"{service},{other}"):
+            assert asked(machine, who, "POST", f"/v1/jobs/{names}/served", told) == 400
+            assert asked(machine, who, "GET", f"/v1/jobs/{names}/replicas") == 400
+        assert asked(machine, who, "POST", f"/v1/jobs/{service}/served", told) == 400, "it is held"
+        (found,) = asked(machine, who, "GET", f"/v1/jobs/{service}/replicas")
+        assert (found["job"], found["port"], found["leaving"]) == (service, 0, False)
+    for method, what, sending in (
+        ("POST", "/served", told),
+        ("GET", "/replicas", None),
+        ("PATCH", "", {"max_gpus": 4}),
+    ):
+        assert asked(machine, EVE, method, f"/v1/jobs/{service}{what}", sending) == 403
+    assert asked(machine, ANN, "PATCH", f"/v1/jobs/{service}", {"max_gpus": 4}) == 400, "it is held"
+    asked(machine, ANN, "POST", f"/v1/jobs/{service},{other}/cancel")
 
 
 def test_one_foreign_job_among_own_ones_refuses_all(machine: Machine) -> None:

@@ -50,7 +50,7 @@ SPECS: list[tuple[str, Any, Any]] = [
     ("submitted", 0, NEVER), ("deadline", 0, NEVER), ("limit", 0, NEVER), ("estimate", 0, NEVER),
     ("checkpoint", -1, NEVER), ("restore", -1, NEVER), ("priority", -INT32 - 1, INT32),
 ]  # fmt: skip
-ROLES = [("size", 0, INT32), ("least", 0, INT32), ("most", 0, INT32)]
+ROLES = [("size", 0, INT32), ("least", -1, INT32), ("most", -1, INT32)]
 NEEDS = [("gpus", 0, INT32), ("share", 1, 1000), ("cpus", 0, INT32 * 1000),
          ("memory", 0, MIB_MAX), ("gpu_memory", 0, MIB_MAX)]  # fmt: skip
 
@@ -138,6 +138,9 @@ def test_a_job_follows_and_belongs_to_jobs_that_are_there() -> None:
         ("limit", 0, NEVER),
         ("deadline", 0, NEVER),
         ("estimate", 0, NEVER),
+        ("size", 1, INT32),
+        ("least", -1, INT32),
+        ("most", -1, INT32),
     ],
 )
 def test_what_people_change_has_the_ends_of_what_they_declare(

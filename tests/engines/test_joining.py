@@ -245,7 +245,7 @@ def test_listening_needs_a_token() -> None:
 def open_engine(request: pytest.FixtureRequest) -> Iterator[LocalEngine]:
     """An engine that listens, and is patient unless the test says otherwise."""
     engine = LocalEngine(
-        lambda job: Launch(command=("true",), script="#!x" if job == 7 else ""),
+        lambda job: Launch(command=("true",), script="#!x" if job == 7 else "", listens=job == 9),
         lambda hello: [0],
         listen=("127.0.0.1", 0),
         token=TOKEN,
@@ -342,11 +342,12 @@ def test_an_agent_of_version_1_gets_what_it_knows(
     link.send(Ready())
     with pytest.raises(BadInput, match="speaks version 1"):
         heard(open_engine, 0, Read(0, 0, 1))
-    open_engine.apply(Plan([Start(7, 1, (on(0, 0),))]), 0)  # a launch with a script
-    batch = open_engine.poll(open_engine.clock.now() + SECOND)
-    assert batch is not None
-    assert [type(event) for event in batch.events] == [Refused]
-    assert "does not support scripts" in batch.events[0].why  # type: ignore[union-attr]
+    for job, what in ((7, "scripts"), (9, "commands with {port}")):
+        open_engine.apply(Plan([Start(job, 1, (on(0, 0),))]), 0)
+        batch = open_engine.poll(open_engine.clock.now() + SECOND)
+        assert batch is not None
+        assert [type(event) for event in batch.events] == [Refused]
+        assert f"does not support {what}" in batch.events[0].why  # type: ignore[union-attr]
     open_engine.apply(Plan([Start(8, 1, (on(0, 0),))]), 0)
     told = hear(open_engine, link)
     order = next(one for one in told if isinstance(one, Prepare))

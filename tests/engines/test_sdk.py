@@ -77,7 +77,7 @@ def test_outside_ganger_nothing_happens(path: Path, tmp_path: Path, python: str)
 
 def test_only_the_sdk_is_on_the_path(path: Path) -> None:
     files = sorted(str(file.relative_to(path)) for file in path.rglob("*") if file.is_file())
-    names = ("__init__", "ceiling", "hostlist", "scontrol", "srun", "steps")
+    names = ("__init__", "ceiling", "hostlist", "replica", "scontrol", "srun", "steps")
     assert files == [f"ganger/sdk/{name}.py" for name in names]
 
 

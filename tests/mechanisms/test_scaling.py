@@ -81,7 +81,9 @@ AT_ONCE = Concurrency(target=2, look_back=10, up_delay=0, down_delay=0, up=1, do
         (AT_ONCE, 3, 0, open_(6.1), 4),
         (AT_ONCE, 3, 0, open_(20), 10),
         (AT_ONCE, 3, 0, open_(2.1), 2),
-        (AT_ONCE, 3, 0, open_(0), 1),
+        (AT_ONCE, 3, 0, open_(0), 0),  # a service whose least is one keeps that
+        (AT_ONCE, 3, 0, open_(0.1), 1),
+        (replace(AT_ONCE, down=0.5), 1, 0, open_(0), 0),
         (AT_ONCE, 3, 0, [], 3),
         (AT_ONCE, 3, 10, open_(20), 3),  # before the last change
         (AT_ONCE, 3, 0, [*open_(20), Window(10, 20, {})], 10),  # the last one says nothing
@@ -104,7 +106,7 @@ AT_ONCE = Concurrency(target=2, look_back=10, up_delay=0, down_delay=0, up=1, do
             3,
             0,
             open_(*[0] * 64),
-            1,
+            0,
         ),  # as far as windows are kept
     ],
 )

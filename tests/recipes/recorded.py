@@ -15,7 +15,7 @@ THEN = {
     "VirtualClusters": "virtual clusters", "Evolving": "evolving", "GoodputPolicy": "goodput",
     "TimeIndexed": "time-indexed programme", "CellPolicy": "cells", "MatchingPolicy": "matching",
     "PromisePolicy": "leases", "TimeSlices": "time slices", "GroupPolicy": "groups",
-    "MarketPolicy": "market",
+    "MarketPolicy": "market", "Rifling": "learned",
 }  # fmt: skip
 """What each class called itself then."""
 

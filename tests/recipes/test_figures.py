@@ -40,6 +40,7 @@ def printed(script: str, *arguments: str) -> list[str]:
 SAMPLES = [
     "allocate",
     "calibration",
+    "links",
     "live",
     "parity",
     "reading",
@@ -48,6 +49,7 @@ SAMPLES = [
     "scale",
     "serving_live",
     "speed",
+    "versus",
     pytest.param("openb", marks=REAL),
     pytest.param("placement", marks=REAL),
     pytest.param("traces", marks=REAL),

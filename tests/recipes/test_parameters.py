@@ -88,6 +88,8 @@ OURS: dict[str, str] = {
     "jpas": "levels=4, interval=1m 00s, walk=skip",
     "oasis": "slot=10m 00s, horizon=144, half=8h 00m, times=, values=",
     "parrot": "most=0.9, walk=skip",
+    "rifling": "groups=2, regroup=1h 00m, patience=10m 00s, discount=0.9, epsilon=0.3, rate=0.1,"
+    " fragmentation=0.1",
     "barista": "forecast=seasonal, interval=10m 00s, season=24h 00m, ahead=0 s, errors=6",
     "inferline": "sample=6, every=1h 00m, batch=0",
     "mark": "forecast=holt, season=24h 00m",

@@ -71,6 +71,10 @@ class Scripted(FakeEngine):
         """Nothing is written here."""
         return ""
 
+    def host(self, node: int) -> str:
+        """This machine."""
+        return "127.0.0.1"
+
     def read(self, node: int, order: Read) -> None:
         """All files are this machine's."""
 

@@ -17,6 +17,7 @@ from ganger.core.events import Accepted, Batch, Evaluated, Served, Unable
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.agent.protocol import Key, Progress
+from ganger.engines.launch import Launch
 from ganger.engines.testing.fake import Script
 from ganger.service.commands import SetPolicy
 from ganger.service.durable.journal import Header
@@ -386,6 +387,21 @@ def test_a_replica_that_tells_nonsense_stops_no_recipe(tmp_path: Path) -> None:
     assert windows(desk)[-1]["ongoing"] == 1e15
     assert guard_of(desk.daemon.kernel).error == ""
     assert check_history(desk.journal) == desk.daemon.kernel.revision
+
+
+def test_only_a_service_whose_command_has_a_place_for_it_is_told_a_port(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, under("", "scale.threshold"), endless)
+    (told,) = desk.submit(kind="serve", command=["vllm", "--port={port}"])
+    (other,) = desk.submit(kind="serve", command=["vllm"])
+    (job,) = desk.submit(command=["vllm", "--port={port}"])
+    desk.steps(5)
+    jobs = desk.daemon.kernel.jobs
+    replicas = {int(jobs.parent[row]): row for row in range(jobs.n) if jobs.parent[row] >= 0}
+    launches = [desk.daemon.launch(row) for row in (replicas[told], replicas[other], job)]
+    assert [one.listens for one in launches] == [True, False, False]
+    for one in launches:
+        assert msgspec.msgpack.decode(msgspec.msgpack.encode(one), type=Launch) == one
+    assert launches[0].command == ("vllm", "--port={port}"), "it is known where it runs"
 
 
 def test_what_was_counted_before_a_restart_is_not_counted_again(tmp_path: Path) -> None:

@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from ganger.solve.flow_rates import Flow, FlowRates
-from ganger.solve.max_min import Crossings, max_min
+from ganger.solve.flows.bottlenecks import Bottlenecks
+from ganger.solve.flows.flow_rates import NEAR, Flow, FlowRates
+from ganger.solve.flows.max_min import Crossings, max_min
 
 
 def textbook(flows: dict[int, Flow], capacity: list[float]) -> dict[int, float]:
@@ -159,9 +160,45 @@ def test_many_flows_on_a_tree(seed: int) -> None:
 
     rates, flows = FlowRates(capacity), {number: flow() for number in range(300)}
     rates.change(flows.items())
+    full, found = Bottlenecks(len(capacity)), 0
+    for number, each in flows.items():
+        full.put(number, each.path, each.weight, each.cap)
     for number in range(25):
         del flows[number]
         flows[300 + number] = flow()
         rates.change([(300 + number, flows[300 + number])], [number])
+        full.drop(number)
+        full.put(300 + number, *flows[300 + number][:3])
+        found += full.solve(capacity, NEAR) is not None
+    assert found >= 23, "of 25 changes nearly all are followed from link to link"
     expected = textbook(flows, capacity)
     assert rates.rates == pytest.approx(expected, rel=1e-9)
+
+
+@given(lives())
+@settings(max_examples=40, deadline=None)
+def test_from_who_stops_whom(
+    life: tuple[list[float], list[tuple[list[Flow], list[int]]]],
+) -> None:
+    """What the rounds over full links find is what the textbook's filling finds, whatever was
+    there before; where they find nothing, they say so."""
+    capacity, instants = life
+    full, flows, found = Bottlenecks(len(capacity)), dict[int, Flow](), 0
+    for at, (come, go) in enumerate(instants):
+        for number in sorted({sorted(flows)[each % len(flows)] for each in go if flows}):
+            full.drop(number)
+            del flows[number]
+        for i, flow in enumerate(come):
+            flows[100 * at + i] = flow = flow._replace(priority=0)
+            full.put(100 * at + i, flow.path, flow.weight, flow.cap)
+        rates = full.solve(capacity, NEAR)
+        if rates is not None:
+            found += 1
+            ours = dict(zip(rates.numbers, rates.rates, strict=True))
+            assert ours == pytest.approx(textbook(flows, capacity), rel=1e-9, abs=1e-12)
+            for number, link in zip(rates.numbers, rates.stopper, strict=True):
+                if link < 0:
+                    assert ours[number] == pytest.approx(flows[number].cap)
+                else:
+                    assert rates.used[link] == pytest.approx(capacity[link])
+    event(f"found {found} of {len(instants)}")

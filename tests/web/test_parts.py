@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from ganger.client.answering.families import ChildAnswer, ServiceAnswer, WindowAnswer
+from ganger.client.answering.gpu_map import HeldAnswer, HolderAnswer, MapAnswer, NodeMap
 from ganger.client.answers import AttemptAnswer, JobDetail, OutputPiece, Status
-from ganger.client.gpu_map import HeldAnswer, HolderAnswer, MapAnswer, NodeMap
 from ganger.core.errors import BadInput
 from ganger.recipes.registry import find
 from ganger.web import backend

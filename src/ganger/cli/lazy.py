@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Final, NamedTuple
@@ -54,8 +54,7 @@ class Suggesting(click.Group):
 
 
 class LazyGroup(Suggesting):
-    """A group over sections of entries. `before`: names of before, which answer and are listed
-    nowhere."""
+    """A group over sections of entries."""
 
     def __init__(
         self,
@@ -64,18 +63,15 @@ class LazyGroup(Suggesting):
         help_: str,
         epilog: str | None = None,
         params: list[click.Parameter] | None = None,
-        before: Mapping[str, Entry] | None = None,
-        callback: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(
             name,
             help=help_,
             epilog=epilog,
             params=params,
-            callback=callback,
             context_settings={"help_option_names": ["-h", "--help"]},
         )
-        self._sections, self._before = sections, before or {}
+        self._sections = sections
         self.entries = {name: entry for _, part in sections for name, entry in part.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -84,7 +80,7 @@ class LazyGroup(Suggesting):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, its module loaded."""
-        entry = self.entries.get(cmd_name) or self._before.get(cmd_name)
+        entry = self.entries.get(cmd_name)
         if entry is None:
             return None
         command: click.Command = getattr(import_module(entry.module), entry.name)

@@ -93,6 +93,9 @@ _GROUPS: Final = {
         "Commands for the recipe that decides and for limits of tenants.",
     ),
     "daemon": Entry("ganger.cli.main", "daemon", "Commands for the daemon."),
+    "service": Entry(
+        "ganger.cli.live.services", "service", "Serve models: replicas behind one address."
+    ),
 }
 _DAILY: Final = {
     **{
@@ -172,22 +175,11 @@ daemon = LazyGroup(
 )
 
 
-def _renamed() -> None:
-    click.echo("warning: `ganger service` is now called `ganger daemon`", err=True)
-
-
-service = LazyGroup(
-    "service",
-    [("Commands", _DAEMON)],
-    "The name of before of `ganger daemon`, which answers for one version.",
-    callback=_renamed,
-)
 cli = LazyGroup(
     "ganger",
     [("Simulate", _STUDY), ("Run jobs", _DAILY), ("Groups", _GROUPS)],
     "One scheduler for deep-learning work on GPU clusters, simulated and live.",
     EPILOG,
-    before={"service": Entry("ganger.cli.main", "service", "")},
 )
 cli = click.version_option(__version__, prog_name="ganger")(cli)
 

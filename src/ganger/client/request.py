@@ -36,7 +36,8 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     for the job's.
 
     `gpus` in all; `workers` share them evenly, each within one node (default: as many as `nodes`,
-    or one; an elastic job has a worker per GPU). `min_gpus` and `max_gpus` make the job elastic.
+    or one; an elastic job has a worker per GPU). `min_gpus` and `max_gpus` make the job elastic;
+    a service with `min_gpus` 0 may have no replica.
     `per`: the command runs once per `worker`, `node` or `job`. `cpus` (cores) and `memory` count
     per worker. `array` lists tasks, like `0-99`, and how many of them may be in the queue at once,
     like `0-99%4`. `after` are jobs that must finish first, `after_any` jobs that must be over,
@@ -73,7 +74,7 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     gpus: int = 1
     workers: int = 0
     nodes: int = 0
-    min_gpus: int = 0
+    min_gpus: int | None = None
     max_gpus: int = 0
     gpu_types: list[str] = []
     share: float = 1.0

@@ -84,7 +84,8 @@ WITHDRAWN: Final = -1.0
 
 LINK_KNOBS = frozenset(("link_weight", "link_priority", "link_rule"))
 """Knobs of how a job's transfers share links between nodes: by weight, priority (higher first), and
-beside which others they begin (`sim.links.grains.Terms`)."""
+beside which others they begin; with such a rule the priority is of those that wait
+(`sim.links.grains.Terms`)."""
 
 
 class Tune(Action, frozen=True, gc=False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 import msgspec
@@ -61,8 +62,14 @@ PLAIN = Needs()
 """One whole GPU and nothing else."""
 
 
+NONE = -1
+"""As the least or the most of a role: a service may have no replica, or is to have none. (0: that
+is not stated.)"""
+
+
 class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A set of like workers in a gang: `size` asked for, elastic between `least` and `most`."""
+    """A set of like workers in a gang: `size` asked for, elastic between `least` and `most`
+    (`NONE`: of services)."""
 
     name: str = "worker"
     size: int = 1
@@ -73,7 +80,14 @@ class Role(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def range(self) -> tuple[int, int]:
         """The sizes at which the role may run, both ends included."""
-        return self.least or self.size, self.most or self.size
+        least, most = self.least or self.size, self.most or self.size
+        return 1 if least == NONE else least, 1 if most == NONE else most
+
+    @property
+    def replicas(self) -> tuple[int, int]:
+        """How few and how many replicas of it a service may have: as `range`, or none."""
+        least, most = self.range
+        return 0 if self.least == NONE else least, 0 if self.most == NONE else most
 
 
 class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -129,6 +143,12 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """One role of whole GPUs and nothing else: the common case, placed by the short path."""
         only = self.roles[0]
         return len(self.roles) == 1 and only.needs == PLAIN and not self.labels
+
+
+def rescaled(shape: Shape, ends: Mapping[str, int]) -> Shape:
+    """The shape with another `size`, `least` or `most` of its first role."""
+    first, *others = shape.roles
+    return msgspec.structs.replace(shape, roles=(msgspec.structs.replace(first, **ends), *others))
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -42,6 +42,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     the job prints of it is a report, too, until it reports by the SDK; and what it prints of
     `metrics` in the same line belongs to that. `copies`: a job's number or
     a folder: where this job has no checkpoints of its own, it begins with a copy of those.
+    `listens`: `{port}` in `command` is a port that is free where it runs (`sdk/replica.py`).
     """
 
     command: tuple[str, ...]
@@ -72,3 +73,4 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     metrics: tuple[str, ...] = ()
     printed: bool = False
     copies: str = ""
+    listens: bool = False

@@ -242,6 +242,12 @@ class FleetEngine:
         machine's own files, or on a file system that all share. Any thread."""
         return None
 
+    def host(self, node: int) -> str:
+        """The address at which the machine of this node is reached from here, also while its agent
+        is away for a moment; empty where it is not known. Any thread."""
+        boxes = list(self._boxes.by_name.values())
+        return next((box.host for box in boxes if node in box.nodes), "")
+
     @property
     def boxes(self) -> Mapping[str, Box]:
         """The machines that were ever seen, by their agents' names."""

@@ -41,6 +41,7 @@ from ganger.engines.agent.protocol import (
     ToEngine,
     Used,
     Welcome,
+    lacking,
     proof,
     proves,
 )
@@ -77,6 +78,8 @@ class Box:
         self.link: Link | None = None
         self.remote = False
         """Whether it is another machine, which dialled."""
+        self.host = ""
+        """Where it was reached when it connected last; empty: not known."""
         self.ready = False
         """Whether it has told all that it had."""
         self.up = False
@@ -370,15 +373,8 @@ class Machines(Connections[_Connection]):
         one = self._connection(box)
         if one is None:
             return
-        if one.version < 2 and isinstance(message, Prepare) and message.launch.script:
-            why = f"its agent speaks version {one.version}, which does not support scripts"
-            self.owner.told(box, Refused(message.key, why))
-            return
-        if one.version < 3 and isinstance(message, Prepare) and _has_steps(message):
-            why = (
-                f"its agent speaks version {one.version}, which does not support srun "
-                "over several nodes"
-            )
+        if isinstance(message, Prepare) and (why := lacking(one.version, message)):
+            why = f"its agent speaks version {one.version}, which does not support {why}"
             self.owner.told(box, Refused(message.key, why))
             return
         self._send(one, message)
@@ -458,7 +454,7 @@ class Machines(Connections[_Connection]):
                 self._drop(other)
         box.hello, box.nodes, box.link = hello, nodes, one.link
         box.ready = box.closed = False
-        box.remote = one.at is None
+        box.remote, box.host = one.at is None, one.address or "127.0.0.1"
         box.unwanted.clear()
         box.mentioned.clear()
         one.box = box
@@ -493,8 +489,3 @@ class Machines(Connections[_Connection]):
             self._listener.close()
         self._selector.close()
         os.close(self._wake)
-
-
-def _has_steps(order: Prepare) -> bool:
-    """Whether other nodes of the gang serve its first one's `srun`."""
-    return order.launch.steps and any(part.nodes > 1 for part in order.parts)

@@ -45,12 +45,14 @@ MOST_BATCH: Final = 1 << 16
 @dataclass(frozen=True)
 class Effort:
     """How long is measured: `warm_up` runs that do not count, then `runs` of each batch, or fewer
-    (at least ten) when they have taken `seconds`."""
+    (at least ten) when they have taken `seconds`. `open_length`: of dimensions of which no length
+    is stated; 0: such a model is refused."""
 
     batches: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     warm_up: int = 5
     runs: int = 100
     seconds: float = 5.0
+    open_length: int = 0
 
     def __post_init__(self) -> None:
         if not self.batches or list(self.batches) != sorted(set(self.batches)):
@@ -85,10 +87,12 @@ def measure(
     device: str = "cpu",
     family: str = "",
     sizes: Mapping[str, int] | None = None,
+    names: Sequence[str] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Measured:
     """Measure models one after the other, each in its own process. `threads`: cores of each
-    profile; `sizes`: open dimensions other than the batch, by name. Raises BadInput."""
+    profile; `sizes`: open dimensions other than the batch, by name; `names`: of the models, by
+    default those of their files. Raises BadInput."""
     for path in paths:
         if not path.is_file():
             raise BadInput("there is no such file", where=str(path), mend="check the path")
@@ -99,7 +103,7 @@ def measure(
             raise BadInput(
                 f"{count} threads", where="threads", mend=f"this machine has {len(cores)} cores"
             )
-    names = [path.name.removesuffix(".onnx") for path in paths]
+    names = names or [path.name.removesuffix(".onnx") for path in paths]
     for name in names:
         if names.count(name) > 1:
             raise BadInput(f"two models are called {name!r}", where="profile", mend="rename one")
@@ -179,7 +183,7 @@ def _latency(session: Any, task: Task, before: int, notes: list[str]) -> Latency
     rng = np.random.default_rng(0)
     mean, p99, memory = [], [], []
     for batch in batches:
-        feeds = _feeds(session, batch, task.sizes, rng, str(path))
+        feeds = _feeds(session, batch, task.sizes, rng, str(path), effort.open_length)
         taken = _times(session, feeds, effort, f"{path}: batch {batch}")
         mean.append(float(taken.mean()))
         p99.append(float(np.quantile(taken, 0.99)))
@@ -277,7 +281,12 @@ def _fixed_batch(session: Any) -> int | None:
 
 
 def _feeds(
-    session: Any, batch: int, sizes: Mapping[str, int], rng: np.random.Generator, where: str
+    session: Any,
+    batch: int,
+    sizes: Mapping[str, int],
+    rng: np.random.Generator,
+    where: str,
+    open_length: int = 0,
 ) -> dict[str, Any]:
     """Random inputs of a batch."""
     feeds: dict[str, Any] = {}
@@ -297,6 +306,8 @@ def _feeds(
                 shape.append(sizes[length])
             elif at == 0:
                 shape.append(batch)
+            elif open_length:
+                shape.append(open_length)
             else:
                 raise BadInput(
                     f"dimension {length or at} is open",

@@ -1,8 +1,7 @@
 """Recipes by name, with their papers and parameters.
 
-A recipe is a function whose parameters all have defaults and that returns a policy, or a router.
-Its module is named in `PLANES`, so that listing names imports nothing. On the command line it is
-written `name` or `name(parameter=value, ...)`.
+A recipe is a function whose parameters have defaults and that returns a policy, or a router. Its
+module is named in `PLANES`, so that listing imports nothing. It is written `name` or `name(x=1)`.
 """
 
 from __future__ import annotations
@@ -196,13 +195,12 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("gandiva", "muri-s", "muri-l", "co-scheml", "yeung"), _T + "sharing.recipes"),
     **dict.fromkeys(("horus", "lucid", "antman", "tgs", "kubeshare"), _T + "sharing.recipes"),
     **dict.fromkeys(("salus", "jigsaw"), _T + "sharing.in_turn"),
-    **dict.fromkeys(("dynamoml",), _T + "sharing.dynamoml"),
-    **dict.fromkeys(("liquid",), _T + "sharing.liquid"),
-    **dict.fromkeys(("coda",), _T + "sharing.coda"),
+    **{name: f"{_T}sharing.{name}" for name in ("dynamoml", "liquid", "coda")},
     **dict.fromkeys(("allox", "dorm"), _T + "programmes.recipes"),
     **dict.fromkeys(("genie", "chronus"), _T + "deadlines.recipes"),
     **dict.fromkeys(("jpas", "parrot", "ada-srsf", "gadget"), _T + "network.recipes"),
     **dict.fromkeys(("oasis", "aonline"), _T + "market.recipes"),
+    **dict.fromkeys(("rifling",), _T + "learned.recipes"),
 }
 """Name of every recipe for training jobs, and the module that defines it."""
 PLANES: dict[str, dict[str, str]] = {

@@ -38,8 +38,8 @@ from typing import Any, NoReturn, TypeVar
 
 __all__ = [
     "PREEMPTED", "checkpoint_dir", "configuration", "gradient_statistics", "inside", "leave",
-    "local_rank", "number", "on_preempt", "progress", "rank", "report", "reported", "saved",
-    "served", "should_checkpoint", "step", "until", "world_size",
+    "listens", "local_rank", "number", "on_preempt", "progress", "rank", "report", "reported",
+    "saved", "served", "should_checkpoint", "step", "until", "world_size",
 ]  # fmt: skip
 
 PREEMPTED = 75
@@ -256,6 +256,19 @@ def served(
         told.update({name: float(value) for name, value in levels.items() if value is not None})
         _load.at = now
         _reports.add(served=dict(told))
+
+
+def listens(port: int) -> None:
+    """Tell the TCP port at which a replica of a service answers, for its front. Replicas with
+    `{port}` in their command need not. Only rank 0 is heard. Raises ValueError."""
+    if not 0 < int(port) < 1 << 16:
+        raise ValueError("%r is not a port" % (port,))  # noqa: UP031
+    if not inside() or os.environ.get("RANK", "0") != "0":
+        return
+    with _load.lock:
+        _load.told["port"] = float(int(port))
+        with contextlib.suppress(OSError):  # the supervisor is gone, and with it this attempt
+            _reports.surely(served=dict(_load.told))
 
 
 def gradient_statistics(

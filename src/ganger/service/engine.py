@@ -59,6 +59,11 @@ class LiveEngine(Protocol):
         machine's own files, or on a file system that all share. Any thread."""
         ...
 
+    def host(self, node: int) -> str:
+        """The address at which the machine of this node is reached from here; empty where it is not
+        known. Any thread."""
+        ...
+
     def close(self) -> None:
         """Let go; what runs goes on."""
         ...

@@ -8,24 +8,27 @@ hollow attempt (`engines/gang.py`): it holds devices and runs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
 
 from ganger.core.errors import BadInput
+from ganger.core.events import Command
+from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan, Spawn
 from ganger.core.protocols import Policy
-from ganger.core.spec import Kind
+from ganger.core.spec import NONE, Kind, Shape, rescaled
 from ganger.core.state.jobs import Jobs, Phase
+from ganger.core.state.reducer import RESCALES
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.common.budgets import Budgets
 from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel, searches
 from ganger.mechanisms.tuning.racing import Racing
 from ganger.recipes.tuning.easeml import Tenants
-from ganger.service.commands import Ask, Finish
+from ganger.service.commands import Ask, Finish, Turn
 from ganger.service.durable.recovery import guard_of
 from ganger.service.durable.reported import plans_backwards
 from ganger.service.jobs.families import children_of
@@ -83,6 +86,96 @@ def not_before(jobs: Jobs, parent: int) -> int:
         failures += 1
     pause = SECOND << min(failures - 1, 30) if failures else 0
     return last + min(pause, PAUSE_MAX)
+
+
+class Ends(msgspec.Struct, frozen=True):
+    """How many GPUs the replicas of a service have together (of one whose replicas have none: how
+    many replicas), the least and the most that they may have; None: as it is. 0: no replica."""
+
+    size: int | None = None
+    least: int | None = None
+    most: int | None = None
+
+
+class Scale(Ask):
+    """Change how many replicas services have and may have. Answers with their rows."""
+
+    def __init__(self, rows: Sequence[int], ends: Ends) -> None:
+        super().__init__()
+        self._rows, self._ends = rows, ends
+
+    def enter(self, turn: Turn, daemon: Daemon) -> None:
+        """A Command for each end that changes, within what the tenant may have."""
+        jobs, ceilings = turn.kernel.jobs, daemon.gates.ceilings
+        for row in self._rows:
+            refuse_unscaled(turn.kernel, row)
+            before = jobs.shapes[jobs.shape[row]]
+            for event in turn.events:
+                if isinstance(event, Command) and event.job == row and event.verb in RESCALES:
+                    before = rescaled(before, {event.verb: int(event.value)})
+            after = rescaled_by(before, self._ends)
+            tenant = jobs.tenants[jobs.tenant[row]]
+            needs, has = ceilings.needs(tenant, daemon.array_of(row), after), ceilings.taken_by(row)
+            more = {group: need - has[group] for group, need in needs.items() if group in has}
+            grows = {group: need for group, need in more.items() if need > 0}
+            if not ceilings.has_room(grows, turn.let_in):
+                raise BadInput(
+                    f"the tenant {tenant!r} may not hold so many GPUs, with what others wait for",
+                    where="max_gpus",
+                    mend="ask for less; see `ganger quota`",
+                )
+            for group, need in grows.items():
+                turn.let_in[group] = turn.let_in.get(group, 0) + need
+            first, second = before.roles[0], after.roles[0]
+            turn.events += [
+                Command(row, end, getattr(second, end))
+                for end in RESCALES
+                if getattr(first, end) != getattr(second, end)
+            ]
+
+    def answer(self) -> list[int]:
+        """The services' rows."""
+        return list(self._rows)
+
+
+def refuse_unscaled(kernel: Kernel, row: int) -> None:
+    """Raise BadInput unless the job is a service that runs, and whose replicas a recipe chooses."""
+    jobs, held = kernel.jobs, kernel.ledger.holds.get(row)
+    if jobs.kind[row] != Kind.SERVE or jobs.parent[row] >= 0 or held is None or held[1]:
+        raise BadInput(
+            f"job {row + 1} is not a service that runs and that a recipe scales",
+            where="gpus",
+            mend="submit it again with other sizes",
+        )
+
+
+def rescaled_by(shape: Shape, ends: Ends) -> Shape:
+    """The shape with these ends. Its size follows where the others leave it no room. Raises
+    BadInput for what cannot be."""
+    role = shape.roles[0]
+    each = max(role.needs.gpus, 1)
+    names = {"size": "gpus", "least": "min_gpus", "most": "max_gpus"}
+    changed = dict[str, int]()
+    for end, name in names.items():
+        gpus = getattr(ends, end)
+        if gpus is not None and (gpus % each or (end == "size" and not gpus)):
+            mend = f"give a multiple of {each}"
+            raise BadInput(f"{gpus} GPUs are not a number of replicas", where=name, mend=mend)
+        if gpus is not None:
+            changed[end] = gpus // each or NONE
+    fresh = rescaled(shape, changed).roles[0]
+    if ends.size is None:
+        size = max(role.size, fresh.least, 1)
+        size = min(size, max(fresh.most, 1)) if fresh.most else size
+        fresh = rescaled(shape, {**changed, "size": size}).roles[0]
+    least, most = fresh.replicas
+    if not least <= most or not (least <= fresh.size <= max(most, 1)):
+        raise BadInput(
+            f"min_gpus {least * each} <= gpus {fresh.size * each} <= max_gpus {most * each} does"
+            " not hold",
+            where="gpus",
+        )
+    return rescaled(shape, {end: getattr(fresh, end) for end in RESCALES})
 
 
 def answers(plan: Plan) -> list[Ask]:

@@ -171,8 +171,9 @@ class Server:
         self, sock: socket.socket, began: Began, inherited: Inherited | None = None
     ) -> None:
         """From its begin to its end, in a running event loop."""
-        from ganger.serving.http.connections import Door, limits_of
+        from ganger.serving.http.connections import Door
         from ganger.serving.http.endpoints import Endpoints
+        from ganger.serving.http.limits import limits_of
 
         loop = asyncio.get_running_loop()
 

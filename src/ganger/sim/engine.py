@@ -232,13 +232,15 @@ class Simulator:
             elif type(action) is Retire:
                 self._over(action.job, self._attempts.instant)
         if self._speeds is not None:
-            self._speeds.settle(self._attempts.instant)
-            self._speeds.refuse_crowded()
+            self._speeds.carried_out(self._attempts.instant)
 
     def _disturbed_by(self, job: int) -> None:
         """The speeds of a job that began or ceased to compute, and of those near it."""
-        if self._speeds is not None:
-            self._speeds.refresh([job, *self._speeds.leaving(job)], self._attempts.instant)
+        speeds, where = self._speeds, self._attempts.where.get(job)
+        if speeds is None:
+            return
+        if speeds.mixed or job in speeds.terms or (where and where[0].share):
+            speeds.refresh([job, *speeds.leaving(job)], self._attempts.instant)
 
     def _resize(self, action: Resize) -> None:
         """By the rescale protocol, where there is one for it; else stop, save, and restart."""

@@ -46,7 +46,8 @@ class HostResources:
     @property
     def shared(self) -> bool:
         """Whether jobs on one node may slow each other down by what they take of the host."""
-        return self._physics.streaming or self.crowded
+        physics = self._physics
+        return physics.streaming or (physics.fed and self.crowded)
 
     def start(self, job: int) -> None:
         """A new attempt of the job was given nothing yet."""
@@ -66,7 +67,7 @@ class HostResources:
             roles = attempts.declared.shapes[attempts.declared.shape[job]].roles
             asked = max(roles[slot.role].needs.cpus for slot in placement)
             return max(min(given["cpus"] / asked, 1.0), LEAST) if asked else 1.0
-        each = self._cpus_each if self.crowded else None
+        each = self._cpus_each if self._physics.fed and self.crowded else None
         return self._physics.supply(attempts.declared, job, placement, given, each)
 
     def _cpus_each(self, node: int) -> float:

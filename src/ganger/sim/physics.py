@@ -76,8 +76,10 @@ class Physics:
         self.streaming = any(self.nodes.bandwidth)
         self.streaming &= any(profile.host is not None for profile in every)
         """Jobs may slow each other down by their traffic with the memory of a host."""
-        self.changing = self.disturbing or self.protocol.pause is not None
-        self.changing |= self.fed or self.streaming or any(each.shares for each in every)
+        self.mixed = self.disturbing or self.fed or self.streaming
+        """Whether jobs on one node may change each other's speeds."""
+        self.changing = self.mixed or self.protocol.pause is not None
+        self.changing |= any(each.shares for each in every)
         network, moves = self.nodes.spec.network, any(each.steps is not None for each in every)
         self.links = Links(self.nodes, network) if network is not None and moves else None
         """The links between nodes, where they and what jobs move over them are known."""

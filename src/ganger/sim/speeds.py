@@ -56,7 +56,7 @@ class Speeds:
         """By job that still computes at its old level: the level that it will have."""
         self._supply: dict[int, float] = {}
         self._hosts = HostResources(attempts)
-        self._terms: dict[int, Terms] = {}
+        self.terms: dict[int, Terms] = {}
         """By job that was given any (see `sim.tenancy`)."""
         self._company: dict[int, _OnDevices] = {}
         """By job with terms: with whom it was on its devices when it was last looked at."""
@@ -74,6 +74,8 @@ class Speeds:
         """Jobs whose Started is filed and has not happened."""
         self.links = Sharing(attempts) if attempts.physics.links is not None else None
         """What sharing links between nodes leaves of speeds."""
+        self.mixed = self.links is not None or attempts.physics.mixed
+        """Whether jobs that share no GPU may change each other's speeds."""
 
     # ------------------------------------------------------------------ rescaling
 
@@ -129,8 +131,8 @@ class Speeds:
             self._hosts.give(job, knobs.get(job, {}))
             self._supply[job] = self._hosts.supply(job, placement)
             if "request" in knobs.get(job, {}):
-                self._terms[job] = Terms.of(knobs[job])
-        for job in held.keys() & self._terms.keys():
+                self.terms[job] = Terms.of(knobs[job])
+        for job in held.keys() & self.terms.keys():
             self._by_terms(job)
             self._settles[job] = [(0, has) for _, has in self._settles[job]]
         if self.links is not None:
@@ -193,10 +195,10 @@ class Speeds:
         near = self.neighbours(job)
         if action.knobs["request"] == WITHDRAWN:
             self._forget_terms(job)
-        elif Terms.of(action.knobs) == self._terms.get(job):
+        elif Terms.of(action.knobs) == self.terms.get(job):
             return  # it was looked ahead
         else:
-            self._terms[job] = Terms.of(action.knobs)
+            self.terms[job] = Terms.of(action.knobs)
             near = self.neighbours(job)
         self.refresh(near, self._attempts.instant)
 
@@ -207,8 +209,8 @@ class Speeds:
         those on its nodes where models disturb each other or take what others need of the host,
         else those that share GPUs with it. A search computes nothing itself."""
         where = self._attempts.where.get(job, ())
-        shared = bool(where) and (where[0].share > 0 or job in self._terms)
-        by_node = self._physics.disturbing or self._hosts.shared
+        shared = bool(where) and (where[0].share > 0 or job in self.terms)
+        by_node = self.mixed and (self._physics.disturbing or self._hosts.shared)
         if not (shared or by_node):
             return []
         on_node = self._attempts.on_node
@@ -254,9 +256,16 @@ class Speeds:
             parts.append(mine[0].share / WHOLE if math.isnan(part) else part)
         return max(min(parts, default=1.0), tenancy.LEAST)
 
-    def refuse_crowded(self) -> None:
-        """After a plan was carried out: raises BadInput where jobs still share GPUs on which their
-        memory does not fit. While it is carried out, some are not gone yet."""
+    def carried_out(self, events: list[AnyEvent]) -> None:
+        """After a plan was carried out: the speeds of those that share links. Raises BadInput where
+        jobs still share GPUs on which their memory does not fit. While a plan is carried out, some
+        are not gone yet."""
+        if self.links is not None:
+            self.settle(events)
+        if self._crowded:
+            self._refuse_crowded()
+
+    def _refuse_crowded(self) -> None:
         crowded, self._crowded = self._crowded, {}
         for job in crowded:
             if self._attempts.alive[job]:
@@ -273,20 +282,19 @@ class Speeds:
 
     def _forget_terms(self, job: int) -> None:
         """It has none but those that the plan gives which is carried out."""
-        if self._terms.pop(job, None) is not None:
+        if self.terms.pop(job, None) is not None:
             for known in (self._company, self._settles, self._had):
                 known.pop(job, None)
         if job in self._ahead:
-            self._terms[job] = self._ahead[job]
+            self.terms[job] = self._ahead[job]
 
     def look_ahead(self, actions: Iterable[AnyAction]) -> None:
         """Before a plan is carried out: its terms, so that nobody is looked at without them, or
         with those from before it."""
-        self._ahead = {
-            action.job: Terms.of(action.knobs)
-            for action in actions
-            if type(action) is Tune and action.knobs.get("request", WITHDRAWN) != WITHDRAWN
-        }
+        ahead = self._ahead = {}
+        for action in actions:
+            if type(action) is Tune and action.knobs.get("request", WITHDRAWN) != WITHDRAWN:
+                ahead[action.job] = Terms.of(action.knobs)
 
     def _by_terms(self, job: int) -> float:
         """The factor on the speed of a job with terms: what the device leaves it on which it has
@@ -329,7 +337,7 @@ class Speeds:
         declared, placement = self._attempts.declared, self._attempts.where[job]
         profile = self._physics.profiles.of(declared.models[declared.model[job]])
         shape = declared.shapes[declared.shape[job]]
-        terms = self._ahead.get(job, self._terms.get(job))
+        terms = self._ahead.get(job, self.terms.get(job))
         guest = tenancy.guest_of(job, profile, shape, placement, terms)
         if terms is None or terms.backward >= 1.0 or profile.passes is None:
             return guest
@@ -364,7 +372,7 @@ class Speeds:
     def refresh(self, jobs: Iterable[int], events: list[AnyEvent]) -> None:
         """Bring the speed of those that hold GPUs up to date."""
         attempts, streaming = self._attempts, self._physics.streaming
-        for job in self._also_moved(jobs) if self._hosts.shared else jobs:
+        for job in self._also_moved(jobs) if self.mixed and self._hosts.shared else jobs:
             if attempts.alive[job] and job not in attempts.paced:
                 rate = self._slowed(job, self._level[job])
                 if streaming:
@@ -391,7 +399,7 @@ class Speeds:
         if self.links is not None:
             rate *= self.links.part(job)
         where = self._attempts.where[job]
-        if job in self._terms:
+        if job in self.terms:
             return rate * self._by_terms(job)
         return rate * self._part(job) if where and where[0].share else rate
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import html
 import os
-import socket
 from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from ganger.client.control import ask, own_folder
 
 SOCKET: Final = "links.sock"
 LOG: Final = "web.log"
@@ -47,14 +46,8 @@ class Told(msgspec.Struct):
 
 
 def folder_of(root: Path) -> Path:
-    """Where the socket for links lies: in the home, or where that is another user's, in a folder of
-    one's own."""
-    with contextlib.suppress(OSError):
-        if root.stat().st_uid == os.geteuid():
-            return root / "web"
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    name = hashlib.sha256(str(root).encode()).hexdigest()[:16]
-    return Path(state).expanduser() / "ganger-web" / name
+    """Where the socket for links lies."""
+    return own_folder(root, "web")
 
 
 def leading_to(link: str, folder: Path) -> str:
@@ -73,19 +66,4 @@ def leading_to(link: str, folder: Path) -> str:
 
 def asked_at(root: Path, **asked: bool) -> Told | None:
     """What the pages of a home answer at their socket; None if there are none."""
-    folder = folder_of(root)
-    try:
-        descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
-    except OSError:
-        return None
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(10.0)
-        try:
-            sock.connect(f"/proc/self/fd/{descriptor}/{SOCKET}")
-            sock.sendall(msgspec.json.encode(Asked(**asked)) + b"\n")
-            with sock.makefile("rb") as file:
-                return msgspec.json.decode(file.readline(), type=Told)
-        except (OSError, msgspec.MsgspecError):
-            return None
-        finally:
-            os.close(descriptor)
+    return ask(folder_of(root), SOCKET, Asked(**asked), Told)

@@ -9,7 +9,6 @@ import fcntl
 import os
 import signal
 import socket
-import struct
 import sys
 import time
 from pathlib import Path
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 import uvicorn
 
+from ganger.client.control import answer, listen
 from ganger.client.places import open_private
 from ganger.core.errors import BadInput, GangerError
 from ganger.web.app import application
@@ -34,7 +34,6 @@ UNUSED_SECONDS: Final = 24 * 3600.0
 """Pages that nobody looked at for so long end."""
 ALONE_SECONDS: Final = 600.0
 """So do those without a daemon and without anybody who looks, sooner."""
-_ASKED_BYTES: Final = 4096
 _NICENESS: Final = 5
 _PREFIX_MAX: Final = 200
 
@@ -158,18 +157,7 @@ class Server:
         following = asyncio.create_task(self._live.run())
         watching = asyncio.create_task(self._watch())
         expecting = asyncio.create_task(self._pages.expected.run())
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-        before = os.umask(0o177)
-        descriptor = os.open(self._folder, os.O_PATH | os.O_DIRECTORY)
-        try:  # a socket's path must be short, and this one is whatever the home is called
-            short = f"/proc/self/fd/{descriptor}/{SOCKET}"
-            self._listening = await asyncio.start_unix_server(
-                self._control, short, limit=_ASKED_BYTES
-            )
-        finally:
-            os.umask(before)
-            os.close(descriptor)
+        self._listening = await listen(self._folder, SOCKET, self._control)
         self._own = path.stat().st_ino
         try:
             await self._uvicorn.serve(sockets=[self._socket])
@@ -192,25 +180,15 @@ class Server:
 
     async def _control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Give a link to a process of the same user, or of root."""
-        try:
-            sock = writer.get_extra_info("socket")
-            peer = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            if struct.unpack("3i", peer)[1] not in (0, os.geteuid()):
-                return
-            line = await asyncio.wait_for(reader.readline(), 5.0)
-            asked = msgspec.json.decode(line, type=Asked)
-            if asked.end:  # whoever asks from here on finds no pages
-                self._unlisten()
-            token = "" if asked.end else self._sessions.link(read_only=asked.read_only)
-            answer = Told(self.url, token, os.getpid(), self._settings)
-            writer.write(msgspec.json.encode(answer) + b"\n")
-            await writer.drain()
-            if asked.end:
-                self.stop()
-        except (OSError, ValueError, msgspec.MsgspecError, TimeoutError):
-            return
-        finally:
-            writer.close()
+        asked = await answer(reader, writer, Asked, self._answer)
+        if asked is not None and asked.end:
+            self.stop()
+
+    def _answer(self, asked: Asked) -> Told:
+        if asked.end:  # whoever asks from here on finds no pages
+            self._unlisten()
+        token = "" if asked.end else self._sessions.link(read_only=asked.read_only)
+        return Told(self.url, token, os.getpid(), self._settings)
 
     async def _watch(self) -> None:
         """End when nobody has looked for long."""

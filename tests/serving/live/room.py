@@ -14,8 +14,9 @@ from ganger.core.serving.router import Router
 from ganger.lab.serving.live import Machine
 from ganger.serving.desk import Desk, Terms
 from ganger.serving.figures import Figures
-from ganger.serving.http.connections import Door, Limits
+from ganger.serving.http.connections import Door
 from ganger.serving.http.endpoints import Endpoints
+from ganger.serving.http.limits import Limits
 from ganger.serving.tenants import Tenants
 from serving.live.rig import Bench, run
 from serving.live.server import Answer, request

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ganger.serving.http.connections import Connection, Door, Limits, Request
+from ganger.serving.http.connections import Connection, Door, Request
+from ganger.serving.http.limits import Limits
 from serving.live.rig import run
 
 BIG = 8 << 20

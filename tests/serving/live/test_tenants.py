@@ -15,7 +15,7 @@ from ganger.core.errors import BadInput
 from ganger.core.units import NEVER
 from ganger.serving.calls import CallIds, trace_of
 from ganger.serving.desk import Inference, Outcome, Terms
-from ganger.serving.http.connections import Limits
+from ganger.serving.http.limits import Limits
 from ganger.serving.kept import SECONDS, Case, Kept
 from ganger.serving.tenants import Tenants
 from serving.live.nets import busy, models_file, times

@@ -18,7 +18,7 @@ from ganger.sim.engine import Simulator
 from ganger.sim.links.fluid import Mover, step_times
 from ganger.sim.links.grains import EQUAL, StepGrain
 from ganger.sim.physics import Costs, Physics
-from ganger.solve.max_min import Floats
+from ganger.solve.flows.max_min import Floats
 from worlds import Work, trace_of
 
 ONE_GB = Steps(1.0, 1 / 1.6, (1e9, 1e9, 1.0, 1.0))
@@ -81,14 +81,14 @@ class Random:
 
     def by_step(self, seconds: float) -> Floats:
         """The same by single steps, their mean from a tenth of so many seconds on."""
-        grain, clock = StepGrain(self.links), _Clock()
+        grain, clock = StepGrain(self.links), Clock()
         for job, transfer in enumerate(self.transfers):
             late = round(self.random.uniform(0, transfer.stated) * SECOND)
             grain.put(job, transfer, EQUAL, late)
         return clock.run(grain, len(self.transfers), round(seconds * SECOND))
 
 
-class _Clock:
+class Clock:
     """Drives a StepGrain alone."""
 
     def run(self, grain: StepGrain, jobs: int, until: int) -> Floats:

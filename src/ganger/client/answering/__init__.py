@@ -1,1 +1,1 @@
-"""What the API answers about families of jobs."""
+"""What the API answers about families of jobs, and about which job holds which GPU."""

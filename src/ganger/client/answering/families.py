@@ -76,6 +76,21 @@ class WindowAnswer(msgspec.Struct, kw_only=True):
     figures: dict[str, float]
 
 
+class ReplicaAnswer(msgspec.Struct, kw_only=True):
+    """A replica of a service that is not over: its `attempt` (0: none yet), the `node` where it
+    runs and at which `host` that is reached from the daemon's machine ("": nowhere yet, or not
+    known), the `port` that it reported (0: none yet), and whether it was asked to leave: then it is
+    to get no request more."""
+
+    job: int
+    attempt: int
+    state: str
+    node: str
+    host: str
+    port: int
+    leaving: bool
+
+
 class ServiceAnswer(msgspec.Struct, kw_only=True):
     """A service that is not over: the GPUs that it holds with its replicas, how many of these are
     in which state, and its last windows, the oldest first."""

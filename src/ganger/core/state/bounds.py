@@ -36,9 +36,9 @@ from ganger.core.events import (
     Woke,
 )
 from ganger.core.plan import SPAWNED_MAX
-from ganger.core.spec import JobSpec, Role
+from ganger.core.spec import NONE, JobSpec, Role
 from ganger.core.state.jobs import refuse_unfit_child
-from ganger.core.state.reducer import DECLARES, Reducer
+from ganger.core.state.reducer import DECLARES, RESCALES, Reducer
 from ganger.core.units import MIB_MAX, NEVER, WHOLE
 
 INT32: Final = (1 << 31) - 1
@@ -93,7 +93,7 @@ def refuse_unfit_spec(spec: JobSpec) -> None:
 
 def _refuse_unfit_role(role: Role, where: str) -> None:
     for field in ("size", "least", "most"):
-        _between(getattr(role, field), 0, INT32, where, field)
+        _between(getattr(role, field), 0 if field == "size" else NONE, INT32, where, field)
     needs = role.needs
     _between(needs.gpus, 0, INT32, where, "gpus")
     _between(needs.share, 1, WHOLE, where, "share")
@@ -137,6 +137,8 @@ def _command(event: Command, jobs: int, nodes: int) -> None:
         _between(value, 0.0, 1e300, where, event.verb)
     elif event.verb in DECLARES:
         _between(value, 0, NEVER, where, event.verb)
+    elif event.verb in RESCALES:
+        _between(value, 1 if event.verb == "size" else NONE, INT32, where, event.verb)
 
 
 def _of_node(event: NodeCommand | NodeUp, jobs: int, nodes: int) -> None:

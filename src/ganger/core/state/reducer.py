@@ -52,6 +52,9 @@ from ganger.core.state.transitions import (
 DECLARES: Final = {"priority": int, "weight": float, "limit": int, "deadline": int, "estimate": int}
 """Verbs that change what was declared: the column of that name becomes the command's value."""
 
+RESCALES: Final = ("size", "least", "most")
+"""Verbs that change how many replicas a service begins with, and may have."""
+
 
 class Reducer(Transitions):
     """State, and what each event makes of it.
@@ -204,15 +207,18 @@ class Reducer(Transitions):
         if it ever waits again), `release` lifts that, `requeue` stops a job and puts it back in
         line, `suspend` freezes it (one that says how much GPU memory it keeps yields its compute)
         and `resume` thaws it as soon as it can compute where it is. `finish` ends a parent whose
-        children are all over, as one that finished. An order that concerns a job with devices
-        becomes an action of this very step; its outcome comes back as any other does. An order
-        that does not fit the job's phase does nothing.
+        children are all over, as one that finished. `size`, `least` and `most` are how many
+        replicas a service has that a recipe scales, and may have. An order that concerns a job with
+        devices becomes an action of this very step; its outcome comes back as any other does. An
+        order that does not fit the job's phase does nothing.
         """
         job, verb = event.job, event.verb
         phase = self._phase[job]
         if verb in DECLARES:
             getattr(self.jobs, verb)[job] = DECLARES[verb](event.value)
             self._scope_of(job).changed.append(job)
+        elif verb in RESCALES and phase < STOPPING:
+            self._rescale(job, verb, int(event.value))
         elif verb == "cancel":
             return self._cancel(job) | COMMANDED
         elif verb == "finish":

@@ -24,7 +24,7 @@ from ganger.core.plan import (
     Stop,
     Suspend,
 )
-from ganger.core.spec import JobSpec, Kind
+from ganger.core.spec import JobSpec, Kind, rescaled
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared, Phase
 from ganger.core.state.state import State
@@ -226,6 +226,17 @@ class Transitions(State):
             for child in np.flatnonzero(jobs.parent[: jobs.n] == parent).tolist():
                 changes |= self._cancel(child)
         return changes
+
+    def _rescale(self, service: int, end: str, replicas: int) -> None:
+        """Another `size`, `least` or `most` of replicas for a service that holds nothing: its
+        recipe makes that true."""
+        held = self.ledger.holds.get(service)
+        if self._kind[service] != _SERVE or held is None or held[1]:
+            return
+        jobs = self.jobs
+        shape = rescaled(jobs.shapes[jobs.shape[service]], {end: replicas})
+        jobs.shape[service], jobs.gpus[service] = jobs.shapes.code(shape), shape.gpus
+        self._top.changed.append(service)
 
     def _leave_the_line(self, job: int) -> None:
         """The job, which is pending or blocked, waits for nothing any more."""

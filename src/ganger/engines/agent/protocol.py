@@ -37,10 +37,12 @@ from ganger.core.spec import NodeSpec
 from ganger.engines.launch import Launch
 from ganger.estimate.sharing.rates import ARRIVAL_RATE, STEP_TIME
 
-VERSION: Final = 5
+VERSION: Final = 6
 OLDEST: Final = 1
 FRAME_BYTES_MAX: Final = 16 << 20
 NONCE_BYTES: Final = 32
+PORT: Final = "port"
+"""Where a replica answers, among what it tells of itself (`Progress.served`)."""
 
 
 class Key(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -422,6 +424,16 @@ SINCE: Final[dict[type[Message], int]] = {
     Terms: 5,
 }
 """The version that a kind of message needs, if it is not 1."""
+
+
+def lacking(version: int, order: Prepare) -> str:
+    """What of an order an agent of this version does not know, in words; empty if nothing."""
+    launch = order.launch
+    if version < 2 and launch.script:
+        return "scripts"
+    if version < 3 and launch.steps and any(part.nodes > 1 for part in order.parts):
+        return "srun over several nodes"
+    return "commands with {port}" if version < 6 and launch.listens else ""
 
 
 def spoken(theirs: int) -> int:

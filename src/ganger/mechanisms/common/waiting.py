@@ -77,6 +77,7 @@ MECHANISMS: Final = {
     "TimeSlices": "the turns on GPUs",
     "Budgets": "the budgets of tenants",
     "MarketPolicy": "the market of GPUs by slot",
+    "Rifling": "what was learned of waiting",
 }
 """What refuses, in words, by `Reason.by`."""
 

@@ -135,7 +135,7 @@ class Concurrency:
         scaled = ceil(have + part * (desired - have) - 1e-9)
         if ceil(desired) < have and scaled == have:
             scaled -= 1
-        return max(scaled, 1)
+        return max(scaled, 1 if open_ else 0)
 
 
 def open_requests(window: Window) -> float | None:
@@ -150,6 +150,11 @@ def open_requests(window: Window) -> float | None:
     return queue + (busy or 0.0) * (replicas or 0.0)
 
 
+def _has_requests(window: Window) -> bool:
+    """Whether requests came in the window, or were open when it ended."""
+    return any(window.figures.get(name, 0.0) > 0 for name in ("arrivals", "ongoing", "queue"))
+
+
 class ScaledMemory(msgspec.Struct):
     """By service, what is kept of it."""
 
@@ -157,12 +162,16 @@ class ScaledMemory(msgspec.Struct):
     """How many replicas it should have."""
     since: dict[int, int]
     """When that last changed."""
+    size: dict[int, int] = {}
+    """With how many it was to begin, as was known then: people may change it."""
 
 
 @dataclass(frozen=True)
 class Scaling:
     """Gives every service as many replicas as `rule` wants, within the sizes that its first role
-    allows: its size is where it begins. A replica is one worker of that role. The newest ones go
+    allows: its size is where it begins, and where it goes when people change it. One that may have
+    none keeps one while requests come, and is given one as soon as a request waits. A replica is
+    one worker of that role. The newest ones go
     first, and before them those that wait. With `grants`, those go that the service's router gives
     back, and no others."""
 
@@ -189,6 +198,7 @@ class Scaling:
                     have.remove(job)
                 wanted = max(wanted, len(have) + view.spawning.get(service, 0))
             after.wanted[service], after.since[service] = wanted, since
+            after.size[service] = view.draft.shape(service).roles[0].size
             lack = wanted - len(have) - view.spawning.get(service, 0)
             if lack > 0:
                 view.draft.act(Spawn(service, replica_of(view.jobs.spec(service)), lack))
@@ -202,11 +212,16 @@ class Scaling:
     def _wanted(self, view: View, service: int, memory: ScaledMemory | None) -> tuple[int, int]:
         """How many it should have, and since when."""
         role = view.draft.shape(service).roles[0]
-        if memory is None or service not in memory.wanted:
+        least, most = role.replicas
+        if memory is None or memory.size.get(service, role.size) != role.size:
+            return int(np.clip(role.size, least, most)), view.now
+        if service not in memory.wanted:
             return role.size, view.now
         have, since = memory.wanted[service], memory.since[service]
         windows = view.services.get(service, ())
-        wanted = int(np.clip(self.rule.wanted(have, since, view.now, windows), *role.range))
+        if not least and windows and _has_requests(windows[-1]):
+            least = min(1, most)
+        wanted = int(np.clip(self.rule.wanted(have, since, view.now, windows), least, most))
         return wanted, since if wanted == have else view.now
 
 

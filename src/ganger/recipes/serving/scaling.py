@@ -43,7 +43,7 @@ def reactive(
 
     The mean of the last `look_back` counts. More replicas are asked for once that was wanted for
     `up_delay` without a break, fewer after `down_delay`. `up` and `down` are the part of the
-    difference that is made at once. No service scales to zero.
+    difference that is made at once. A service goes to zero only where its least is none.
     """
     rule = Concurrency(target, look_back, up_delay, down_delay, up, down)
     return Scaling("scale.reactive", rule)

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ganger.client.answering.families import ServiceAnswer
+from ganger.client.answering.gpu_map import MapAnswer
 from ganger.client.answers import (
     FutureAnswer,
     IdleAnswer,
@@ -28,7 +29,6 @@ from ganger.client.answers import (
     Usage,
 )
 from ganger.client.connection import BEAT_SECONDS
-from ganger.client.gpu_map import MapAnswer
 from ganger.core.errors import BadInput
 from ganger.core.units import SECOND, WHOLE
 from ganger.service.commands import Keep, NodeOrder, Order, SetPolicy, SetTenant

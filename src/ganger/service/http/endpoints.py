@@ -8,7 +8,13 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from ganger.client.answering.families import ProposalsAnswer, ReportAnswer, ServiceAnswer
+from ganger.client.answering.families import (
+    ProposalsAnswer,
+    ReplicaAnswer,
+    ReportAnswer,
+    ServiceAnswer,
+)
+from ganger.client.answering.gpu_map import MapAnswer
 from ganger.client.answers import (
     Changed,
     EffectAnswer,
@@ -30,10 +36,10 @@ from ganger.client.answers import (
     TokenAnswer,
     Usage,
 )
-from ganger.client.gpu_map import MapAnswer
 from ganger.service.http import cluster_api as cluster
 from ganger.service.http import cluster_bodies as bodies
 from ganger.service.http import job_api as jobs
+from ganger.service.http import service_api as services
 from ganger.service.http.request_helpers import Answer
 
 
@@ -61,7 +67,6 @@ ENDPOINTS: Final = (
         "/v1/jobs",
         jobs.list_jobs,
         JobPage,
-        MapAnswer,
         query=(
             "state",
             "user",
@@ -89,6 +94,8 @@ ENDPOINTS: Final = (
     Endpoint("POST", f"{_JOBS}/trials", jobs.add_trials, Changed, jobs.Trials),
     Endpoint("GET", f"{_JOBS}/proposals", jobs.list_proposals, ProposalsAnswer),
     Endpoint("POST", f"{_JOBS}/proposals", jobs.propose, ProposalsAnswer, jobs.Trials),
+    Endpoint("GET", f"{_JOBS}/replicas", services.list_replicas, list[ReplicaAnswer]),
+    Endpoint("POST", f"{_JOBS}/served", services.tell_served, Changed, services.ServedBody),
     Endpoint("GET", f"{_JOBS}/wait", jobs.wait_job, JobPage, query=("timeout",)),
     Endpoint("GET", f"{_JOBS}/codes", jobs.exit_codes, dict[str, int | None]),
     Endpoint(

@@ -34,7 +34,7 @@ from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, TEXT_MAX
 from ganger.lab.tuning.own_searcher import OUTSIDE
 from ganger.service.commands import Order, SetCeiling, Submit
 from ganger.service.durable.sandbox import LIST_SECONDS, effects_of, outlook, outlooks, prospects
-from ganger.service.families import widths_of_more
+from ganger.service.families import Ends, widths_of_more
 from ganger.service.http.app_context import AppContext
 from ganger.service.http.bodies import BODY_BYTES_MAX, LARGE_BYTES, REQUEST_BYTES_MAX
 from ganger.service.http.request_helpers import (
@@ -50,10 +50,19 @@ from ganger.service.http.request_helpers import (
     who_of,
     world_of,
 )
+from ganger.service.http.service_api import scale
 from ganger.service.jobs.again import again
 from ganger.service.jobs.families import tried_again
 from ganger.service.jobs.job_facts import Prepared, Proposals
-from ganger.service.jobs.submission import Who, moment, prepare, refuse_too_many, size_of, span
+from ganger.service.jobs.submission import (
+    GPUS_MAX,
+    Who,
+    moment,
+    prepare,
+    refuse_too_many,
+    size_of,
+    span,
+)
 from ganger.service.reports import families, rows, tail
 from ganger.service.reports.explain import expect, explain, spokesman
 from ganger.service.searches.births import AddTrials
@@ -67,7 +76,9 @@ Time = (
 
 class Update(msgspec.Struct, forbid_unknown_fields=True):
     """What may be changed of a job that is not over; null leaves it. `never` for no limit.
-    `throttle` is of an array: how many of its tasks may be in the queue at once, 0 for all."""
+    `throttle` is of an array: how many of its tasks may be in the queue at once, 0 for all. `gpus`,
+    `min_gpus` and `max_gpus` are of a service that runs and that a recipe scales: what its replicas
+    hold, and may hold; 0: no replica."""
 
     priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)] | None = None
     weight: Annotated[float, msgspec.Meta(ge=1e-9, le=1e9)] | None = None
@@ -75,6 +86,9 @@ class Update(msgspec.Struct, forbid_unknown_fields=True):
     estimate: Time | None = None
     deadline: Time | None = None
     throttle: Annotated[int, msgspec.Meta(ge=0, le=JOBS_MAX)] | None = None
+    gpus: Annotated[int, msgspec.Meta(ge=1, le=GPUS_MAX)] | None = None
+    min_gpus: Annotated[int, msgspec.Meta(ge=0, le=GPUS_MAX)] | None = None
+    max_gpus: Annotated[int, msgspec.Meta(ge=0, le=GPUS_MAX)] | None = None
 
 
 class Trial(msgspec.Struct, forbid_unknown_fields=True):
@@ -253,11 +267,14 @@ async def update_job(request: Request) -> Changed:
     if found.deadline is not None:
         never = found.deadline == "never"
         values["deadline"] = NEVER if never else moment(found.deadline, now, "deadline", NEVER)
-    if not values and found.throttle is None:
+    ends = Ends(found.gpus, found.min_gpus, found.max_gpus)
+    if not values and found.throttle is None and ends == Ends():
         raise BadInput("nothing to change", where="body", mend=f"give {', '.join(DECLARES)}")
     found_rows = rows_named(request)
     if found.priority is not None or found.weight is not None:
         _refuse_beyond(request, found_rows, found)
+    if ends != Ends():
+        await scale(world, found_rows, ends)
     if found.throttle is not None:
         await _throttle(world, found_rows, found.throttle)
     accepted = await asked(world, Order(found_rows, values)) if values else found_rows

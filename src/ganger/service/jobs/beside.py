@@ -12,6 +12,7 @@ import numpy as np
 
 from ganger.core.events import AnyEvent, Command, Failed, Finished, Refused, Released
 from ganger.core.state.jobs import Phase
+from ganger.core.state.reducer import RESCALES
 from ganger.service.commands import Turn
 from ganger.service.durable.record import outcome
 from ganger.service.jobs.holds import Holds
@@ -63,6 +64,8 @@ def follow(daemon: Daemon, turn: Turn, happened: Sequence[AnyEvent]) -> set[int]
     for event in turn.events:
         if isinstance(event, Command) and event.verb == "priority":
             gates.rank(event.job, int(event.value))
+        elif isinstance(event, Command) and event.verb in RESCALES:
+            gates.rescaled(event.job, daemon.array_of(event.job), daemon.kernel)
     touched = {event.job for event in (*happened, *turn.events) if hasattr(event, "job")}
     gates.notice(daemon.kernel, touched)
     return touched

@@ -179,6 +179,13 @@ class Holds:
             self._needs.pop(job, None)
             self._ready.append(job)
 
+    def rescaled(self, job: int, array: int, kernel: Kernel) -> None:
+        """A service may have other numbers of replicas."""
+        needs = self.ceilings.needs_of(job, array, kernel)
+        for each in self.ceilings.retake(job, needs):
+            self._needs.pop(each, None)
+            self._ready.append(each)
+
     def reason(self, job: int) -> str:
         """Slurm's word for what keeps `job` on hold, "" if nothing does."""
         return "JobHeldUser" if job in self.held else self.besides_people(job)

@@ -15,6 +15,7 @@ from ganger.core.spec import Kind
 from ganger.core.state.jobs import Jobs
 from ganger.core.units import NEVER, SECOND
 from ganger.engines.launch import SUPERVISOR_KILLED, Launch
+from ganger.sdk.replica import WORD
 from ganger.service.durable.journal import Attempt, Journal
 from ganger.service.jobs.job_facts import JobFacts
 
@@ -65,7 +66,8 @@ def launch_of(
         kills=max(launch.kills - _killed_at_once(attempts), 0),
         script="" if scripts else facts.script,
         steps=launch.steps and steps,
-        hollow=facts.family is not None and jobs.kind[job] == Kind.TUNE,
+        hollow=facts.family is not None and int(jobs.kind[job]) == Kind.TUNE,
+        listens=int(jobs.kind[job]) == Kind.SERVE and any(WORD in word for word in command),
     )
 
 

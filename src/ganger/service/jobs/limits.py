@@ -170,6 +170,19 @@ class Limits:
             self._waits[job] = waits[0], -priority, waits[2]
             heapq.heappush(self._lines[waits[0]], (-priority, job))
 
+    def retake(self, job: int, needs: dict[Group, int]) -> list[int]:
+        """A job that is let in takes so much from now on; the jobs that are let in for the rest."""
+        before = self._inside.get(job, {})
+        for group, need in before.items():
+            self._taken[group] += needs.get(group, 0) - need
+        if before:
+            self._inside[job] = {group: needs.get(group, 0) for group in before}
+        return self._fill(before)
+
+    def taken_by(self, job: int) -> dict[Group, int]:
+        """What a job takes that is let in."""
+        return self._inside.get(job, {})
+
     def raised(self, group: Group, most: int) -> list[int]:
         """Another ceiling over jobs that are counted already; the jobs that are let in now."""
         self.most[group] = most

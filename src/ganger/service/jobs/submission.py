@@ -15,7 +15,7 @@ from ganger.client import grid
 from ganger.client.request import FORMAT, JobRequest
 from ganger.core.books.empty import EmptyCluster
 from ganger.core.errors import BadInput
-from ganger.core.spec import JobSpec, Kind, Locality, Needs, OnPreempt, Role, Shape
+from ganger.core.spec import NONE, JobSpec, Kind, Locality, Needs, OnPreempt, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import NEVER, SECOND, WHOLE, micros, parse_duration, parse_memory
 from ganger.engines.launch import PER, Launch
@@ -253,7 +253,7 @@ def _check(request: JobRequest) -> None:
     """Raise BadInput for the first field that cannot be."""
     for field, least, most in RANGES:
         value = getattr(request, field)
-        if not least <= value <= most:
+        if value is not None and not least <= value <= most:
             raise BadInput(f"{value} is not in {least} .. {most}", where=field)
     if request.format != FORMAT:
         raise BadInput(f"{request.format!r} is not {FORMAT}", where="format")
@@ -317,7 +317,8 @@ def _check_word(text: str, where: str, most: int) -> None:
 
 def shape_of(request: JobRequest) -> Shape:
     """Where the job can run. Raises BadInput."""
-    gpus, elastic = request.gpus, bool(request.min_gpus or request.max_gpus)
+    gpus, rests = request.gpus, request.kind == "serve" and request.min_gpus == 0
+    elastic = bool(request.min_gpus or request.max_gpus or rests)
     apart = elastic or request.kind == "tune"  # what a search holds may lie anywhere
     workers = request.workers or request.nodes or (gpus if apart and gpus else 1)
     if gpus % workers:
@@ -329,10 +330,8 @@ def shape_of(request: JobRequest) -> Shape:
     per_worker, share = gpus // workers, round(request.share * WHOLE)
     if share < WHOLE and per_worker != 1:
         raise BadInput("a share needs one GPU per worker", where="share", mend="ask for --gpus 1")
-    cpus = round(request.cpus * WHOLE)
-    if not gpus and not cpus:
-        cpus = WHOLE  # a job without GPUs occupies at least a core
-    least, most = _range(request, max(per_worker, 1)) if elastic else (0, 0)
+    cpus = round(request.cpus * WHOLE) or (0 if gpus else WHOLE)  # without GPUs a core at least
+    least, most = _range(request, max(per_worker, 1), rests) if elastic else (0, 0)
     needs = Needs(
         per_worker,
         share,
@@ -349,10 +348,10 @@ def shape_of(request: JobRequest) -> Shape:
     )
 
 
-def _range(request: JobRequest, per_worker: int) -> tuple[int, int]:
-    """The least and the most workers of an elastic job."""
-    least, most = request.min_gpus or request.gpus, request.max_gpus or request.gpus
-    if not 0 < least <= request.gpus <= most:
+def _range(request: JobRequest, per_worker: int, rests: bool) -> tuple[int, int]:
+    """The least and the most workers of an elastic job; `rests`: it may have none."""
+    least, most = 0 if rests else request.min_gpus or request.gpus, request.max_gpus or request.gpus
+    if not (rests or least) or not least <= request.gpus <= most:
         raise BadInput(
             f"min_gpus {least} <= gpus {request.gpus} <= max_gpus {most} does not hold",
             where="min_gpus",
@@ -363,7 +362,7 @@ def _range(request: JobRequest, per_worker: int) -> tuple[int, int]:
             where="min_gpus",
             mend=f"give multiples of {per_worker}",
         )
-    return least // per_worker, most // per_worker
+    return least // per_worker or NONE, most // per_worker
 
 
 def _launch(request: JobRequest, spec: JobSpec, who: Who, switch_user: bool) -> Launch:

@@ -13,16 +13,20 @@ import numpy as np
 from ganger.client.answering.families import (
     ChildAnswer,
     FamilyAnswer,
+    ReplicaAnswer,
     ReportAnswer,
     ServiceAnswer,
     WindowAnswer,
 )
 from ganger.client.grid import spoken
 from ganger.client.states import state_of
+from ganger.core.errors import BadInput
+from ganger.core.plan import Placement
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import HOLDS_DEVICES, Phase
 from ganger.core.tuning.goals import Constraint, feasible, front
 from ganger.core.units import HOUR, NEVER, SECOND
+from ganger.engines.agent.protocol import PORT
 from ganger.lab.result import Segment
 from ganger.lab.tuning.detail import bill
 from ganger.mechanisms.tuning.billing import rates_of
@@ -35,13 +39,13 @@ from ganger.service.jobs.families import children_of, constraints_of
 
 SHOWN_MAX: Final = 1000
 """So many children of a job are listed, the last ones."""
-_PARENTS: Final = (Kind.TUNE, Kind.SERVE)
+_PARENTS: Final = (int(Kind.TUNE), int(Kind.SERVE))
 
 
 def counts(daemon: Daemon, row: int) -> dict[str, int]:
     """How many children of a search or a service are in which state."""
     jobs = daemon.kernel.jobs
-    if jobs.kind[row] not in _PARENTS or jobs.parent[row] >= 0:
+    if int(jobs.kind[row]) not in _PARENTS or jobs.parent[row] >= 0:
         return {}
     states = (state_of(Phase(jobs.phase[child]), "")[0] for child in children_of(jobs, row))
     return dict(sorted(Counter(states).items()))
@@ -161,6 +165,58 @@ def _service(daemon: Daemon, row: int) -> ServiceAnswer:
             )
             for window in daemon.kernel.facts.services.get(row, ())
         ],
+    )
+
+
+def refuse_other_than_service(daemon: Daemon, row: int) -> None:
+    """Raise BadInput unless the job is a service."""
+    jobs = daemon.kernel.jobs
+    if jobs.kind[row] != Kind.SERVE or jobs.parent[row] >= 0:
+        raise BadInput(
+            f"job {row + 1} is not a service", where="jobs", mend="see `ganger service list`"
+        )
+
+
+def replicas(daemon: Daemon, row: int) -> list[ReplicaAnswer]:
+    """The replicas of a service that are not over, at most the last 1000; one that no recipe scales
+    is its only one. Raises BadInput for another job."""
+    refuse_other_than_service(daemon, row)
+    jobs = daemon.kernel.jobs
+    rows = children_of(jobs, row) if _is_scaled(daemon, row) else [row]
+    return [
+        _replica(daemon, each) for each in rows[-SHOWN_MAX:] if jobs.phase[each] < Phase.FINISHED
+    ]
+
+
+def _is_scaled(daemon: Daemon, row: int) -> bool:
+    """Whether a service has replicas of its own, or is to have some."""
+    scaled = bool(daemon.header.serving) and not _placement(daemon, row)
+    return scaled or bool(children_of(daemon.kernel.jobs, row))
+
+
+def _placement(daemon: Daemon, row: int) -> Placement:
+    """What a job holds; of one that leaves, what it held."""
+    jobs, held = daemon.kernel.jobs, daemon.kernel.ledger.holds.get(row)
+    if held is not None or jobs.phase[row] != Phase.STOPPING:
+        return held[1] if held is not None else ()
+    return daemon.reader.attempts(row)[-1].placement or ()
+
+
+def _replica(daemon: Daemon, row: int) -> ReplicaAnswer:
+    jobs, placement = daemon.kernel.jobs, _placement(daemon, row)
+    attempt, phase = int(jobs.attempt[row]), Phase(jobs.phase[row])
+    node = placement[0].node if placement else -1
+    progress, port = daemon.engine.progress.get(row), 0
+    if progress is not None and progress.key.attempt == attempt and phase in HOLDS_DEVICES:
+        port = int(progress.served.get(PORT, 0))
+    return ReplicaAnswer(
+        job=row + 1,
+        attempt=attempt,
+        state=state_of(phase, daemon.ends.get(row, ""))[0],
+        node=daemon.kernel.nodes.names[node] if placement else "",
+        host=daemon.engine.host(node) if placement else "",
+        port=port,
+        leaving=phase == Phase.STOPPING,
     )
 
 

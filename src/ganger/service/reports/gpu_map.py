@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ganger.client.gpu_map import HeldAnswer, HolderAnswer, MapAnswer, NodeMap
+from ganger.client.answering.gpu_map import HeldAnswer, HolderAnswer, MapAnswer, NodeMap
 from ganger.client.states import state_of
 from ganger.core.books.bits import members
 from ganger.core.state.jobs import Phase

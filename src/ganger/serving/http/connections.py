@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
@@ -19,37 +18,13 @@ from typing import Any, Final
 import httptools
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ganger.serving.calls import Trace
+from ganger.serving.http.limits import Limits
 
 log = logging.getLogger("ganger.serving")
 SWEEP_SECONDS: Final = 1.0
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
-
-
-class Limits(Struct, frozen=True):
-    """What connections may do. `head`: bytes of a request line and its headers; `body`: bytes of a
-    body; `memory`: bytes of bodies and unread answers of all connections; `each_memory`: bytes of
-    bodies of one tenant; seconds: for a head from its first byte on, for a body, for reading an
-    answer, and without any request."""
-
-    connections: int = 1024
-    head: int = 32 << 10
-    body: int = 64 << 20
-    memory: int = 512 << 20
-    each_memory: int = 512 << 20
-    head_seconds: float = 10.0
-    body_seconds: float = 60.0
-    read_seconds: float = 30.0
-    idle_seconds: float = 75.0
-
-
-def limits_of(**given: Any) -> Limits:
-    """Limits for this process: at most half of the descriptors that it may have are connections."""
-    limits = Limits(**given)
-    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return replace(limits, connections=max(min(limits.connections, descriptors // 2), 1))
 
 
 class Request(Struct, eq=False):
@@ -64,7 +39,14 @@ class Request(Struct, eq=False):
     keeps: bool
     """Whether the connection stays open after it."""
     gone: Callable[[], None] | None = None
-    """Called when the client goes away before the answer."""
+    """Called when the client goes away before the answer, or in its midst."""
+    flow: Callable[[bool], None] | None = None
+    """Called where an answer comes in pieces: False once the client reads too slowly, True when it
+    has read most."""
+    target: bytes = b""
+    """As it was asked for: path and query."""
+    chunks: bool = True
+    """Whether an answer of unknown length may come in chunks (HTTP/1.1)."""
     note: str = ""
     """What the access log says of it, besides the status."""
     id: str = ""
@@ -160,7 +142,8 @@ class Connection(asyncio.Protocol):
         """Bytes of answers that do."""
         self._tenant = 0
         """Of the request that is being read."""
-        self._paused = self._ends = False
+        self._paused = self._ends = self._chunked = False
+        self._keeps = True
         self._stalled = 0.0
         """When the client stopped reading its answer; 0: it reads."""
 
@@ -188,6 +171,7 @@ class Connection(asyncio.Protocol):
         self._unread = 0
         self._ends = True
         self._waiting.clear()
+        self._body.clear()  # the parser and we hold each other
         request, self._request = self._request, None
         if request is not None and request.gone is not None:
             request.gone()
@@ -224,12 +208,16 @@ class Connection(asyncio.Protocol):
         self._stalled = monotonic()
         self._unread = self._transport.get_write_buffer_size()
         self._door.held += self._unread
+        if self._request is not None and self._request.flow is not None:
+            self._request.flow(False)
 
     def resume_writing(self) -> None:
         """It has read most."""
         self._stalled = 0.0
         self._door.held -= self._unread
         self._unread = 0
+        if self._request is not None and self._request.flow is not None:
+            self._request.flow(True)
         self._go_on()
 
     def look(self, now: float) -> None:
@@ -303,7 +291,9 @@ class Connection(asyncio.Protocol):
             self._refuse(HTTPStatus.BAD_REQUEST, "upgrades are not offered")
         elif length.isdigit() and int(length[:20]) > limits.body:
             self._too_large()
-        elif self._headers.get(b"expect", b"").lower() == b"100-continue":
+        elif self._request is None and (  # else it would stand within an answer
+            self._headers.get(b"expect", b"").lower() == b"100-continue"
+        ):
             self._transport.write(_CONTINUE)
 
     def on_body(self, body: bytes) -> None:
@@ -347,9 +337,14 @@ class Connection(asyncio.Protocol):
             body,
             self.since,
             bool(self._parser.should_keep_alive()),
+            target=self._url,
+            chunks=self._parser.get_http_version() != "1.0",
             tenant=self._tenant,
         )
         self._phase, self.since = "", monotonic()
+        if len(self._waiting) >= self._door.limits.ahead:
+            self._refuse(HTTPStatus.BAD_REQUEST, "too many requests are sent ahead")
+            return
         self._waiting.append(request)
         if self._request is None and not self._stalled:
             self._go_on()
@@ -389,6 +384,9 @@ class Connection(asyncio.Protocol):
             return
         keeps = request.keeps and not self._door.closing
         self._write(status, body, headers, kind, keeps, bare=request.method == "HEAD")
+        self._answered(request, status, keeps=keeps)
+
+    def _answered(self, request: Request, status: int, *, keeps: bool) -> None:
         self._door.answered(request, status, monotonic() - request.began)
         self._hold(request.tenant, -len(request.body))
         self._request, self.since = None, monotonic()
@@ -396,6 +394,42 @@ class Connection(asyncio.Protocol):
             self._close()
         elif self._waiting or self._paused:
             self._loop.call_soon(self._go_on)
+
+    def begin(
+        self, request: Request, status: int, phrase: bytes, headers: list[bytes], length: int | None
+    ) -> None:
+        """Begin an answer that comes in pieces; `headers`: whole lines, none of them about framing;
+        `length`: of its body, None if that is not known, -1 where there is no body."""
+        if self._request is not request:
+            return
+        self._chunked = length is None and request.chunks
+        self._keeps = request.keeps and not (length is None and not request.chunks)
+        lines = [b"HTTP/1.1 %d %b\r\n" % (status, phrase), *headers]
+        if self._chunked:
+            lines.append(b"transfer-encoding: chunked\r\n")
+        elif length is not None and length >= 0:
+            lines.append(b"content-length: %d\r\n" % length)
+        lines.append(b"\r\n" if self._keeps else b"connection: close\r\n\r\n")
+        self._transport.write(b"".join(lines))
+
+    def piece(self, request: Request, data: bytes) -> None:
+        """A part of its body."""
+        if self._request is request and data:
+            self._transport.write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+
+    def end(self, request: Request, status: int, *, whole: bool = True) -> None:
+        """The answer is over; one that is not whole ends the connection, so that it shows."""
+        if self._request is not request:
+            return
+        if not whole:
+            self._request = None
+            self._hold(request.tenant, -len(request.body))
+            self._door.answered(request, status, monotonic() - request.began)
+            self.hang_up()
+            return
+        if self._chunked:
+            self._transport.write(b"0\r\n\r\n")
+        self._answered(request, status, keeps=self._keeps and not self._door.closing)
 
     def _write(
         self,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.books.links import Transfer
-from ganger.solve.max_min import Crossings, max_min
+from ganger.solve.flows.max_min import Crossings, max_min
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

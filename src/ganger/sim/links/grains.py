@@ -17,7 +17,7 @@ import numpy as np
 from ganger.core.books.links import Links, Transfer
 from ganger.core.units import SECOND
 from ganger.sim.links.fluid import SLOWEST, Mover, step_times
-from ganger.solve.flow_rates import Flow, FlowRates
+from ganger.solve.flows.flow_rates import Flow, FlowRates
 
 DIGITS = 9
 """Parts of speeds are told with so many: last digits differ between processors."""
@@ -30,11 +30,17 @@ DUAL = 2
 
 class Terms(NamedTuple):
     """On what terms a job's transfers share links. `rule`: beside which others they begin: `alone`,
-    `two` (beside one), `dual` (where AdaDUAL lets them), or any."""
+    `two` (beside one), `dual` (where AdaDUAL lets them), or any. With a rule the priority says
+    which of the transfers that wait begins first; those that have begun share alike."""
 
     weight: float = 1.0
     priority: int = 0
     rule: str = ""
+
+    @property
+    def shared_priority(self) -> int:
+        """The priority of a transfer that has begun."""
+        return 0 if self.rule else self.priority
 
 
 EQUAL = Terms()
@@ -78,7 +84,7 @@ class MeanGrain:
         if transfer is None:
             self._part.pop(job, None)
             return
-        self._movers[job] = Mover(transfer, terms.weight, terms.priority)
+        self._movers[job] = Mover(transfer, terms.weight, terms.shared_priority)
         for link, part in transfer.path:
             self._on.setdefault(link, {})[job] = part * transfer.cap
             self._touched.add(link)
@@ -195,7 +201,7 @@ class StepGrain:
 
     def _flow(self, step: _Step) -> Flow:
         terms, path = step.terms, step.transfer.phases[step.phase - 1]
-        return Flow(path, terms.weight, step.transfer.cap, terms.priority)
+        return Flow(path, terms.weight, step.transfer.cap, terms.shared_priority)
 
     def _leave(self, job: int) -> None:
         """The job's transfer, if it makes one, is over."""
@@ -304,9 +310,12 @@ class StepGrain:
         """By the rule. AdaDUAL (Wang et al., arXiv 2002.10105): beside one transfer that has M1 to
         go, one of M2 begins where M2 / M1 < b / (2 (b + eta)); eta / b is the contention."""
         beside = set[int]()
-        for link, _ in self._flow(step).path:
-            beside |= {other for other in self._rates.on(link) if other not in self._go}
-            beside |= {o for o, flow in self._come.items() if any(x == link for x, _ in flow.path)}
+        for link, part in self._flow(step).path:
+            others = {other for other in self._rates.on(link) if other not in self._go}
+            others |= {o for o, flow in self._come.items() if any(x == link for x, _ in flow.path)}
+            asked = sum((self._most(other, link) for other in others), part * step.transfer.cap)
+            if asked > self._links.capacity[link] * FULL:  # else nobody is slowed there
+                beside |= others
         limit = {"alone": 0}.get(step.terms.rule, DUAL - 1)
         if len(beside) > limit:
             return False
@@ -315,6 +324,11 @@ class StepGrain:
         other = self._steps[beside.pop()]
         remaining = max(other.remaining - other.rate * (now - other.since) / SECOND, 0.0)
         return step.transfer.size < remaining / (2.0 * (1.0 + self._links.contention))
+
+    def _most(self, job: int, link: int) -> float:
+        """GB/s that the transfer of a job would take of a link if it were alone."""
+        path = dict(self._flow(self._steps[job]).path)
+        return path.get(link, 0.0) * self._steps[job].transfer.cap
 
     def part(self, job: int) -> float:
         """The part of its speed that is left to a job that was put."""

@@ -11,9 +11,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ganger.client.answering.gpu_map import MapAnswer
 from ganger.client.answers import IdleAnswer, NodeAnswer
 from ganger.client.connection import NoDaemon
-from ganger.client.gpu_map import MapAnswer
 from ganger.core.errors import BadInput
 from ganger.web.door import PREFIX, form_of
 from ganger.web.live import Live, Sample

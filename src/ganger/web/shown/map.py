@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from ganger.client.gpu_map import HeldAnswer, HolderAnswer, MapAnswer, NodeMap
+from ganger.client.answering.gpu_map import HeldAnswer, HolderAnswer, MapAnswer, NodeMap
 
 WAYS: Final = {"job": "job", "tenant": "tenant", "use": "use"}
 """By what GPUs are coloured."""

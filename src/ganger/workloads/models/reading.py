@@ -45,14 +45,20 @@ def read_models(path: str | Path) -> Models:
         found = read_document(file, FORMAT, Document, docs=DOCS)
     except BadInput as error:
         raise _named(error, file) from None
-    return _Reader(file, found).models()
+    return _Reader(file.path, file.where, found).models()
+
+
+def models_of(held: Document, path: Path) -> Models:
+    """The models of a document that no file holds; their own files lie below the folder of `path`.
+    Raises BadInput."""
+    return _Reader(path, str(path), held).models()
 
 
 class _Reader:
     """One file on its way from what was written to what can be used."""
 
-    def __init__(self, file: TextFile, found: Document) -> None:
-        self.path, self.where, self.found = file.path, file.where, found
+    def __init__(self, path: Path, where: str, found: Document) -> None:
+        self.path, self.where, self.found = path, where, found
         self.predictions: dict[str, dict[str, NDArray[np.int64]]] = {}
         self.sizes: dict[str, tuple[int, str]] = {}
         self.devices: dict[str, int] = {}

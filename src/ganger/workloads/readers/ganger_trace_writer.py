@@ -169,6 +169,6 @@ def _shape_cells(shape: Shape, where: str) -> dict[str, Cell]:
         "pool": _clean(shape.pool, where),
         "labels": _joined(shape.labels, ";", where),
         "role": "" if role.name == "worker" else _clean(role.name, where),
-        "min_gpus": role.least * needs.gpus or "",
-        "max_gpus": role.most * needs.gpus or "",
+        "min_gpus": max(role.least, 0) * needs.gpus or "",
+        "max_gpus": max(role.most, 0) * needs.gpus or "",
     }

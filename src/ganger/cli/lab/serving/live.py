@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 @click.argument("file", metavar="FILE")
 @click.option(
     "--recipe",
-    default="serve.triton",
-    show_default=True,
+    default="",
     shell_complete=completion.routers,
-    help="The recipe that decides which requests run together, when and where.",
+    help="The recipe that decides which requests run together, when and where. Default: "
+    "serve.triton, of a repository with the dynamic batching that it states.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where it listens.")
 @click.option(
@@ -151,7 +151,8 @@ def serve(
 ) -> None:
     """Serve the models of a FILE over HTTP by the Open Inference Protocol v2, batched by a recipe
     (docs/serving-live.md). SIGTERM ends it after what is under way. Each model names its ONNX file:
-    `ganger profile` writes such a FILE. Needs the extra `serving`.
+    `ganger profile` writes such a FILE. FILE may be a model repository of Triton's, whose models
+    are measured first. Needs the extra `serving`.
 
     \b
     Examples:
@@ -160,6 +161,7 @@ def serve(
       ganger serve models.toml --recipe clockwork --slo 50ms --lanes 2
       ganger serve models.toml --recipe "serve.triton(cache=lru)" --memory 512MiB
       ganger serve models.toml --grpc-port 8001
+      ganger serve triton/models
       ganger serve models.toml --outlive
       ganger serve models.toml --host 0.0.0.0 --keys keys.toml --tls-cert c.pem --tls-key k.pem
     """
@@ -173,9 +175,17 @@ def serve(
     from ganger.workloads.models.reading import read_models
 
     machine = Machine(lanes, threads, device, _bytes(memory, "--memory") if memory else 0)
-    served = prepared(read_models(file), recipe, machine, seed)
+    models, notes = None, list[str]()
+    if Path(file).is_dir():
+        from ganger.lab.live.repository import measured
+
+        repository = measured(Path(file), threads, lambda line: click.echo(line, err=True))
+        models, notes = repository.models, repository.notes
+        recipe = recipe or repository.recipe
+    recipe = recipe or "serve.triton"
+    served = prepared(models or read_models(file), recipe, machine, seed)
     settings = _settings(options)
-    notes = [*served.notes, *settings.notes()]
+    notes += [*served.notes, *settings.notes()]
     parent = Inherited.of(inherit) if inherit else None
     if parent is not None and not parent.wait():
         return

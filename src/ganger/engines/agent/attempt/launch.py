@@ -145,7 +145,7 @@ def _keep(start: Start, control: socket.socket) -> None:
         start.folder.write_exit(Exit(code=127, why="LaunchFailed", detail=f"{where}{why.strerror}"))
         return
     workers = workers_of(start.prepare, start.go, places, start.devices_before, start.mps)
-    zygote = "" if launch.steps else start.zygote
+    zygote = "" if launch.steps or launch.listens else start.zygote
     supervisor = Supervisor(
         start.folder,
         start.prepare,

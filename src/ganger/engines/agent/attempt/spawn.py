@@ -85,6 +85,8 @@ def workers_of(
         argv = prepare.launch.commands.get(role, prepare.launch.command)
         if prepare.launch.script:
             argv = (str(places.script), *argv)
+        if prepare.launch.listens:
+            argv = (str(places.sdk.with_name("bin") / _REPLICA), *argv)
         if prepare.launch.steps and part.nodes > 1:
             srun = str(places.sdk.with_name("bin") / "srun")
             argv = (srun, "--lead", *argv) if part.node_rank == 0 else (srun, "--follow")
@@ -195,8 +197,10 @@ def _slurms(launch: Launch, part: Part, i: int, cores: int) -> dict[str, object]
     }
 
 
-PROGRAMS: Final = ("srun", "scontrol")
-"""Programs of Slurm that jobs find on their PATH as ours, each a module of the SDK."""
+_REPLICA: Final = "ganger-replica"
+PROGRAMS: Final = {"srun": "srun", "scontrol": "scontrol", _REPLICA: "replica"}
+"""Programs that jobs find on their PATH, each with its module of the SDK: Slurm's as ours, and what
+the commands of replicas are started with."""
 
 
 def starter(path: Path, sdk: Path) -> str:
@@ -204,7 +208,7 @@ def starter(path: Path, sdk: Path) -> str:
     by the machine's where the job's user may not run that one."""
     start = (
         f"import sys; sys.path.insert(0, {str(sdk)!r}); sys.argv[0] = {str(path)!r}; "
-        f"from ganger.sdk.{path.name} import main; sys.exit(main())"
+        f"from ganger.sdk.{PROGRAMS[path.name]} import main; sys.exit(main())"
     )
     python, code = shlex.quote(sys.executable), shlex.quote(start)
     return (

@@ -5,11 +5,14 @@ from __future__ import annotations
 from math import isfinite
 from typing import Any, Final
 
+from ganger.engines.agent.protocol import PORT
+
 _SMOOTHING: Final = 0.3
 _SPAN_SECONDS: Final = 0.05
 """Steps are timed over at least so long."""
 _METRICS_MAX: Final = 64
 NAME_CHARACTERS_MAX: Final = 128
+_PORTS: Final = 1 << 16
 _SERVED: Final = (
     "arrivals",
     "answered",
@@ -21,6 +24,7 @@ _SERVED: Final = (
     "queue",
     "p50",
     "p99",
+    PORT,
 )
 """What a replica tells of itself."""
 _STEP_MAX: Final = 1 << 53
@@ -53,7 +57,9 @@ class Steps:
         if "saved" in report:
             self.saved = max(self.saved, _count(report["saved"]))
         for name, value in report.get("served", {}).items():
-            if name in _SERVED and isfinite(number := float(value)) and number >= 0:
+            if name not in _SERVED or not isfinite(number := float(value)) or number < 0:
+                continue
+            if name != PORT or (number < _PORTS and number.is_integer()):
                 self.served[name] = number
         if "step" not in report:
             return

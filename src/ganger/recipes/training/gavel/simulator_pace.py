@@ -32,6 +32,7 @@ class Pace:
 
     def __init__(self, view: View, jobs: Ids) -> None:
         self._view = view
+        self._known = view.cached(_MeasuredPace).found
         total, done = believed_duration(view, jobs), view.work(jobs)
         self._total = dict(zip(jobs.tolist(), total.tolist(), strict=True))
         self._done = dict(zip(jobs.tolist(), done.tolist(), strict=True))
@@ -52,7 +53,7 @@ class Pace:
     def _speed(self, job: int, kind: str) -> tuple[float, bool]:
         view = self._view
         gpus, steps = int(view.at.gpus[job]), view.at.steps[job]
-        known = view.cached(_MeasuredPace).found
+        known = self._known
         key = (view.at.model[job], gpus, kind, steps > 0)
         if key not in known:
             told = view.oracle.profile(view.jobs.models[view.at.model[job]]).measured

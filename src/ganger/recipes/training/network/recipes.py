@@ -16,7 +16,7 @@ from ganger.mechanisms.sizing.target import TargetPolicy
 from ganger.recipes.registry import Count, Paper, Part, Period, Positive, recipe
 from ganger.recipes.training.network.gains import by_coflow, by_gain
 from ganger.recipes.training.network.rings import EmbeddedRing, by_utility
-from ganger.recipes.training.network.workload import LeastWorkload
+from ganger.recipes.training.network.workload import LeastWorkload, shortest_first
 
 
 @recipe(
@@ -85,8 +85,8 @@ class Beside(Enum):
     ),
     name="ada-srsf",
     needs="durations",
-    reconstructed="GPUs are exclusive, so workload is counted by node; transfers that wait begin in"
-    " the order in which they came to it. Which job waits for which shows with --by-step only",
+    reconstructed="GPUs are exclusive, so workload is counted by node; a transfer waits only where"
+    " a link cannot hold it beside the others. Which job waits for which shows with --by-step only",
     wants=("links",),
 )
 def ada_srsf(
@@ -96,12 +96,13 @@ def ada_srsf(
     remaining workload, larger ones to as few nodes as can hold them.
 
     A transfer of M2 bytes begins beside one that has M1 to go only where M2 / M1 is less than
-    b / (2 (b + eta)), with eta / b the `contention` of the cluster file, and never beside two.
+    b / (2 (b + eta)), with eta / b the `contention` of the cluster file, and never beside two. Of
+    transfers that wait those of the job with the shortest remaining service begin first.
     """
     place = LeastWorkload(kappa=kappa)
     order = SMALLEST_REMAINING_SERVICE
     queue = QueuePolicy("ada-srsf", order, walk, preempt=preempt, place=place)
-    return LinkTerms(queue, lambda view, jobs: [{"link_rule": beside.value} for _ in jobs], MINUTE)
+    return LinkTerms(queue, shortest_first(beside.value), MINUTE)
 
 
 @recipe(

@@ -1,13 +1,28 @@
-"""Ada-SRSF's placement: least workload first (Wang et al., arXiv 2002.10105)."""
+"""What belongs to Ada-SRSF alone (Wang et al., arXiv 2002.10105): placement by least workload, and
+which transfers wait."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ganger.core.books.ledger import Ledger
 from ganger.core.view import View
+from ganger.mechanisms.network.terms import Knobs, Rule
 from ganger.mechanisms.ordering.order import remaining_service
 from ganger.recipes.training.network.by_node import ByNode, Choose
+
+
+def shortest_first(beside: str) -> Rule:
+    """Transfers begin as the rule `beside` lets them; of those that wait first the ones of the job
+    with the shortest remaining service."""
+
+    def rule(view: View, jobs: Sequence[int]) -> list[Knobs]:
+        order = sorted(jobs, key=lambda job: (-float(remaining_service(view, job)), -job))
+        rank = {job: at for at, job in enumerate(order)}
+        return [{"link_rule": beside, "link_priority": rank[job]} for job in jobs]
+
+    return rule
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import NamedTuple
 
+from ganger.solve.flows.bottlenecks import Bottlenecks
+
 NEAR = 1e-11
 """Levels and loads that differ by less, as a part of them, are one."""
 FEW = 60
@@ -35,7 +37,8 @@ class FlowRates:
     An allocation is max-min fair if each flow has a link that is full and on which no other flow
     has more per weight. After a change only flows whose link this no longer holds for are filled
     again, then those whose link it ceases to hold for by that, until it holds everywhere. Where
-    these are many, filling goes on from the first level that changes, on the links that were full
+    these are many, the levels of all full links are solved for (`Bottlenecks`); where that does not
+    come to an end, filling goes on from the first level that changes, on the links that were full
     before and those that would carry too much. All of it gives what filling from nothing gives.
     """
 
@@ -51,6 +54,8 @@ class FlowRates:
         self._used, self._room, self._demand = [0.0] * n, [0.0] * n, [0.0] * n
         self._every, self._hot = [True] * n, [False] * n
         """All links; those that were full when many flows were last filled."""
+        self._columns: Bottlenecks | None = None
+        """From the first change on that concerned many flows."""
         self._mixed = False
         self._many, self._skip = 0, 0
         """After how many changes it is tried again whether one concerns few; how many of them are
@@ -83,6 +88,8 @@ class FlowRates:
             rate = self.rates.pop(number)
             del self.stopper[number]
             first = min(first, self._level.pop(number))
+            if self._columns is not None:
+                self._columns.drop(number)
             self._count(gone.priority, -1)
             for link, part in gone.path:
                 touched[link] = None
@@ -96,6 +103,8 @@ class FlowRates:
                 self._on[link][number] = part
                 touched[link] = None
             self.rates[number], self.stopper[number], self._level[number] = 0.0, CAP, math.inf
+            if self._columns is not None:
+                self._columns.put(number, path, flow.weight, flow.cap)
             new[number] = None
         if len(self._priorities) > 1:
             self._by_priority()
@@ -110,6 +119,8 @@ class FlowRates:
         else:
             self._many = min(2 * self._many + 1, AGAIN)
             self._skip = self._many - 1
+        if self._balance():
+            return
         if first:
             first = min([first, *map(self._first, touched)])
         self._from_level(first)
@@ -220,6 +231,23 @@ class FlowRates:
         return follow
 
     # ------------------------------------------------------------------ filling many
+
+    def _balance(self) -> bool:
+        """All rates from which link stops whom; False where that is not solved."""
+        if self._columns is None:
+            self._columns = Bottlenecks(len(self.capacity))
+            for number, (path, weight, cap, _) in self.flows.items():
+                self._columns.put(number, path, weight, cap)
+            stops = ((link, self._level[each]) for each, link in self.stopper.items())
+            self._columns.assume(each for each in stops if each[0] != CAP)
+        solved = self._columns.solve(self.capacity, NEAR)
+        if solved is None:
+            return False
+        self.rates = dict(zip(solved.numbers, solved.rates, strict=True))
+        self._level = dict(zip(solved.numbers, solved.levels, strict=True))
+        self.stopper = dict(zip(solved.numbers, solved.stopper, strict=True))
+        self._used = solved.used
+        return True
 
     def _first(self, link: int) -> float:
         """The level from which on a link may stop other flows than it did, if one came to it."""
