@@ -162,7 +162,7 @@ OURS: dict[str, str] = {
     "pop": "objective=max_min, parts=4, fill=true",
     "priority": "highest=largest, preempt=true, walk=skip",
     "rubberband": "trials=27, deadline=none, epoch=1m 00s, startup=0 s, eta=3, first=1.0,"
-    " epochs=81.0, most_gpus=8, elastic=true, mode=min",
+    " epochs=81.0, most_gpus=8, elastic=true, mode=min, stragglers=0.0",
     "scale.reactive": "up=1.0, down=1.0",
     "scale.static-peak": "replicas=0",
     "scale.threshold": "up=0.8, down=0.3, cooldown=1m 00s",

@@ -57,6 +57,15 @@ profiles_option = click.option(
 )
 
 
+stragglers_option = click.option(
+    "--stragglers",
+    default="",
+    metavar="spread=..|part=..,times=..",
+    help="Trials of an experiment that are slower than their curves: each takes 1 + |z| times as "
+    "long, z normal with this spread; that part of epochs takes so many times as long.",
+)
+
+
 def cost_options(command: F) -> F:
     """Add what a preemption costs: `checkpoint` and `restore`."""
     save = click.option(

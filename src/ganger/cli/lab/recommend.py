@@ -12,7 +12,13 @@ import click
 
 from ganger.cli import completion
 from ganger.cli.lab.simulate import missing_cluster, parse_seeds
-from ganger.cli.options import cost_options, load_with_options, profiles_option, trace_options
+from ganger.cli.options import (
+    cost_options,
+    load_with_options,
+    profiles_option,
+    stragglers_option,
+    trace_options,
+)
 from ganger.cli.progress import Bar
 from ganger.core.errors import BadInput
 
@@ -102,6 +108,7 @@ fifo); 2 wrong input.
     help="Time that a job or trial needs before it computes.",
 )
 @cost_options
+@stragglers_option
 @click.option(
     "--curves",
     metavar="FILE|parametric:..",
@@ -167,7 +174,12 @@ def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
 
         recommend_for_search(trace, {**options, "cluster": cluster})
         return
-    _refuse(options, ("curves", "task", "target"), "the trials of an experiment", "an experiment")
+    _refuse(
+        options,
+        ("curves", "task", "target", "stragglers"),
+        "the trials of an experiment",
+        "an experiment",
+    )
     if options["models"] is not None:
         from ganger.cli.lab.serving.sizing import recommend_fleet
 

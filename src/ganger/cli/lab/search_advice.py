@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _USED: Final = {
     "trace", "cluster", "objective", "current", "recipes", "seeds", "begin", "checkpoint",
-    "restore", "curves", "task", "target", "time_limit", "as_json", "workers", "quiet",
+    "restore", "curves", "task", "target", "stragglers", "time_limit", "as_json",
+    "workers", "quiet",
 }  # fmt: skip
 
 
@@ -37,6 +38,7 @@ def recommend_for_search(path: Path, options: dict[str, Any]) -> None:
     from ganger.recipes.registry import split_specs
     from ganger.sim.physics import Costs
     from ganger.workloads.clusters import load_cluster
+    from ganger.workloads.curves.stragglers import read_stragglers
     from ganger.workloads.experiment.reading import checked, read_experiment
 
     refuse_others(_USED)
@@ -67,7 +69,7 @@ def recommend_for_search(path: Path, options: dict[str, Any]) -> None:
             among=split_specs(options["recipes"]) if options["recipes"] else None,
             current=options["current"],
             seeds=parse_seeds(options["seeds"] if given else "0-9"),
-            place=Place(spec, costs),
+            place=Place(spec, costs, stragglers=read_stragglers(options["stragglers"])),
             limit_seconds=parse_duration(options["time_limit"], where="--time-limit") / SECOND,
             workers=options["workers"] or os.cpu_count() or 1,
             progress=lambda share: bar.show(share, 1.0),

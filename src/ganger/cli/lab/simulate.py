@@ -15,6 +15,7 @@ from ganger.cli.options import (
     cost_options,
     load_with_options,
     profiles_option,
+    stragglers_option,
     trace_options,
     yardsticks_option,
 )
@@ -220,6 +221,7 @@ Examples:
 @click.option(
     "--task", default="", metavar="NAME", help="Which task of --curves, where it has several."
 )
+@stragglers_option
 @click.option(
     "--per-trial",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -256,7 +258,7 @@ def simulate(
         simulate_experiment(trace, recipe, {**options, "trace": trace, "cluster": cluster})
         return
     scenario = is_scenario(trace)
-    for name in ("curves", "task", "per_trial"):
+    for name in ("curves", "task", "per_trial", "stragglers"):
         if options[name] and not (scenario and name == "per_trial"):
             raise BadInput(
                 "it is about the trials of an experiment",

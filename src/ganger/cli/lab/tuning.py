@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 _USED: Final = {
     "trace", "schema", "cluster", "recipe", "seeds", "curves", "task", "per_trial", "begin",
-    "checkpoint", "restore", "finish", "as_json", "validate", "quiet", "workers", "report",
+    "checkpoint", "restore", "finish", "stragglers", "as_json", "validate", "quiet",
+    "workers", "report",
 }  # fmt: skip
 """The options that mean something for an experiment."""
 
@@ -132,6 +133,7 @@ def _place(experiment: Experiment, options: dict[str, Any]) -> Place:
     from ganger.lab.tuning.run import Place, own_cluster
     from ganger.sim.physics import Costs
     from ganger.workloads.clusters import load_cluster
+    from ganger.workloads.curves.stragglers import read_stragglers
 
     cluster = options["cluster"]
     costs = Costs(
@@ -141,7 +143,7 @@ def _place(experiment: Experiment, options: dict[str, Any]) -> Place:
         restore=parse_duration(options["restore"], where="--restore-cost"),
     )
     spec = own_cluster(experiment) if cluster is None else load_cluster(cluster)
-    return Place(spec, costs, options["validate"])
+    return Place(spec, costs, options["validate"], read_stragglers(options["stragglers"]))
 
 
 def _seeds(experiment: Experiment, options: dict[str, Any]) -> list[int]:

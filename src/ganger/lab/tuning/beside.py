@@ -15,6 +15,7 @@ from ganger.core.spec import ClusterSpec, JobSpec
 from ganger.lab.billing.account import Account
 from ganger.lab.simulating.answering import profiles_of
 from ganger.lab.simulating.setup import Setup
+from ganger.lab.tuning.draws import Slowed
 from ganger.lab.tuning.live import limits_in_words, recipe_text
 from ganger.lab.tuning.own_recipe import own_recipe, written
 from ganger.lab.tuning.result import TuningRun, result_of
@@ -33,6 +34,7 @@ from ganger.sim.children import Searcher
 from ganger.sim.evaluation import Evaluates
 from ganger.sim.reports import BySearch, FromDraws, SeveralReports
 from ganger.workloads.curves.parametric import Formula
+from ganger.workloads.curves.stragglers import NO_STRAGGLERS, Stragglers
 from ganger.workloads.curves.table import CurveTable
 from ganger.workloads.experiment.reading import Experiment
 from ganger.workloads.trace import Trace
@@ -41,14 +43,15 @@ from ganger.workloads.transform import with_jobs
 
 @dataclass(frozen=True)
 class Entry:
-    """An experiment that is submitted at `at` (microseconds), its curves, and the recipe over its
-    trials."""
+    """An experiment that is submitted at `at` (microseconds), its curves, the recipe over its
+    trials, and which of these are slower than their curves."""
 
     experiment: Experiment
     source: CurveTable | Formula
     recipe: str
     at: int = 0
     priority: int = 0
+    stragglers: Stragglers = NO_STRAGGLERS
 
     @property
     def name(self) -> str:
@@ -126,8 +129,12 @@ class Beside:
         """What trials are; other children as before."""
         assert self._several is not None, "reports are made first"
         draws = {
-            row: FromDraws(drawn, reports, self._first)
-            for row, drawn, reports in zip(self._rows, self._drawn, self._reports, strict=True)
+            row: FromDraws(
+                Slowed(drawn, entry.stragglers, self._seed_of(entry)), reports, self._first
+            )
+            for entry, row, drawn, reports in zip(
+                self._entries, self._rows, self._drawn, self._reports, strict=True
+            )
         }
         return BySearch(draws, others, self._several, self._first, self._alike)
 

@@ -13,6 +13,7 @@ from ganger.core.tuning.space import Point, Space
 from ganger.lab.tuning.own_searcher import searcher_for
 from ganger.mechanisms.tuning.searching.named import count_of
 from ganger.workloads.curves.parametric import Formula, Parametric
+from ganger.workloads.curves.stragglers import Stragglers
 from ganger.workloads.curves.table import Curve, Curves, CurveTable
 
 _RANDOM: Final = "random"
@@ -126,6 +127,31 @@ class Configurations:
         row = self._open.pop(at)
         self.searcher.took(self.curves.point(row))
         return row
+
+
+class Slowed:
+    """The trials of `draws`, of which some are stragglers. `believed`: by trial how long it would
+    take if it were none (microseconds)."""
+
+    def __init__(self, draws: Configurations, stragglers: Stragglers, seed: int) -> None:
+        self._draws, self._stragglers, self._seed = draws, stragglers, seed
+        self.believed: dict[int, int] = {}
+
+    def draw(self, search: str, job: int) -> tuple[str, Curve] | None:
+        """The next trial, and what it reports when."""
+        return self._slow(job, self._draws.draw(search, job))
+
+    def copy(self, job: int, of: int, epoch: float) -> tuple[str, Curve] | None:
+        """The same of a trial that begins as a copy."""
+        return self._slow(job, self._draws.copy(job, of, epoch))
+
+    def _slow(self, job: int, drawn: tuple[str, Curve] | None) -> tuple[str, Curve] | None:
+        if drawn is None:
+            return None
+        label, curve = drawn
+        self.believed[job] = curve.ends[-1]
+        rng = np.random.default_rng([self._seed, 0x510, job])
+        return label, self._stragglers.slowed(curve, rng)
 
 
 def _rows_inside(table: CurveTable, space: Space | None, points: Sequence[Point]) -> list[int]:

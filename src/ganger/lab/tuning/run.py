@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from ganger.lab.result import Segment
 from ganger.lab.simulating.policies import blame
 from ganger.lab.simulating.recorder import Recorder
 from ganger.lab.tuning.detail import Detail, bill, by_trial, paid_by
-from ganger.lab.tuning.draws import Configurations
+from ganger.lab.tuning.draws import Configurations, Slowed
 from ganger.lab.tuning.recipes import Chosen, chosen
 from ganger.lab.tuning.result import TuningRun, result_of
 from ganger.mechanisms.common.two_level import Search, TwoLevel, refuse_hopeless
@@ -37,6 +37,7 @@ from ganger.sim.engine import Simulator
 from ganger.sim.physics import Costs, Physics
 from ganger.sim.reports import CurveReports, FromDraws
 from ganger.workloads.curves.parametric import Formula
+from ganger.workloads.curves.stragglers import NO_STRAGGLERS, Stragglers
 from ganger.workloads.curves.table import CurveTable
 from ganger.workloads.experiment.document import Resources
 from ganger.workloads.experiment.reading import Experiment
@@ -46,19 +47,27 @@ _NODE_GPUS = 8
 
 @dataclass(frozen=True)
 class Place:
-    """What searches run on: the cluster, and what starting and stopping costs."""
+    """What searches run on: the cluster, what starting and stopping costs, and which trials are
+    slower than their curves."""
 
     cluster: ClusterSpec
     costs: Costs = field(default_factory=Costs)
     validate: bool = False
+    stragglers: Stragglers = NO_STRAGGLERS
 
 
 class Told(Ignorant):
     """Knows how fast trials are on more GPUs, as the experiment says; how long they take only if it
-    has their `curves`."""
+    has their `curves`. Of stragglers it knows how long they would take if they were none
+    (`believed`, by trial)."""
 
-    def __init__(self, profile: Profile, curves: CurveReports | None = None) -> None:
-        self._profile, self._curves = profile, curves
+    def __init__(
+        self,
+        profile: Profile,
+        curves: CurveReports | None = None,
+        believed: Mapping[int, int] | None = None,
+    ) -> None:
+        self._profile, self._curves, self._believed = profile, curves, believed
         if curves is not None:
             self.knows = Knows.TRUTH
 
@@ -66,7 +75,9 @@ class Told(Ignorant):
         """Until the last report of each, at the size asked for."""
         if self._curves is None:
             return super().duration(view, ids)
-        return np.array([self._curves.length(job) for job in ids.tolist()], np.float64)
+        known, curves = self._believed or {}, self._curves
+        lengths = (known[job] if job in known else curves.length(job) for job in ids.tolist())
+        return np.fromiter(lengths, np.float64, ids.size)
 
     def profile(self, model: str) -> Profile:
         """The same for every configuration."""
@@ -111,11 +122,13 @@ def run_experiment(
     profiles = Profiles(default=profile_of(document.resources, choice.policy))
     asked = document.parallelism * document.resources.gpus
     refuse_hopeless(policy, asked, profiles.default)
+    draws = Slowed(configurations, place.stragglers, seed)
+    oracle = Told(profiles.default, reports if choice.needs_durations else None, draws.believed)
     kernel = Kernel(
         nodes,
         search,
         TwoLevel(registry.make("fifo"), policy),
-        oracle=Told(profiles.default, reports if choice.needs_durations else None),
+        oracle=oracle,
         seed=seed,
         validate=place.validate,
     )
@@ -123,7 +136,7 @@ def run_experiment(
     recorder = _recorded(kernel, journal, watch=watch or any(rate.coarse for rate in rates))
     physics = Physics(nodes, profiles, place.costs)
     engine = Simulator(search, np.array([NEVER]), physics, evaluations=reports)
-    engine.searcher = FromDraws(configurations, reports, search.n)
+    engine.searcher = FromDraws(draws, reports, search.n)
     started = time.process_time()
     try:
         kernel.run(engine)

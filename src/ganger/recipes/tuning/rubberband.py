@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
-from typing import NamedTuple
+from typing import Annotated, NamedTuple, TypeAlias
 
 from ganger.core.protocols import Policy
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.tuning.halving import SuccessiveHalving
 from ganger.mechanisms.tuning.trials import Mode
+from ganger.recipes.parameters import Within
 from ganger.recipes.registry import Count, Duration, Paper, Positive, recipe
 from ganger.recipes.tuning.baselines import Eta
 
@@ -26,6 +27,10 @@ RUBBERBAND = Paper(
 )
 
 
+Spread: TypeAlias = Annotated[float, Within(0, 10)]
+"""Of a normal distribution."""
+
+
 class Stage(NamedTuple):
     """A rung: how many trials, and how long each trains on one GPU (any unit of time)."""
 
@@ -36,13 +41,15 @@ class Stage(NamedTuple):
 @dataclass(frozen=True)
 class Rungs:
     """What is planned for: the stages, how much faster a trial is on 1, 2, 3, ... GPUs, the most
-    GPUs, the most that one trial has, and what a start takes, in the unit of the stages."""
+    GPUs, the most that one trial has, what a start takes, in the unit of the stages, and the spread
+    of stragglers: a trial takes 1 + |z| times as long, z normal with that."""
 
     stages: tuple[Stage, ...]
     scaling: tuple[float, ...]
     gpus: int
     most_gpus: int
     startup: float = 0.0
+    stragglers: float = 0.0
 
     def width(self, trials: int, gpus: int) -> int:
         """The GPUs of each trial if they share `gpus` evenly: a power of two."""
@@ -50,10 +57,14 @@ class Rungs:
         return 1 << (each.bit_length() - 1)
 
     def takes(self, stage: Stage, gpus: int) -> float:
-        """How long the stage takes, one wave of trials after the other if there are too many."""
+        """How long the stage takes, one wave of trials after the other if there are too many; each
+        lasts as long as the slowest of its trials does on average."""
         faster = self.scaling[min(self.width(stage.trials, gpus), len(self.scaling)) - 1]
         waves = math.ceil(stage.trials / gpus)
-        return waves * (self.startup + stage.work / faster)
+        slowest = 1.0
+        if self.stragglers:
+            slowest += self.stragglers * farthest(min(stage.trials, gpus))
+        return waves * (self.startup + stage.work * slowest / faster)
 
     def choices(self, stage: Stage) -> list[int]:
         """Numbers of GPUs that a stage can use to the full, ascending."""
@@ -111,6 +122,15 @@ class Rungs:
         return min(within, key=self.cost, default=None)
 
 
+@cache
+def farthest(count: int) -> float:
+    """The mean of the largest of so many |z|, z standard normal: the integral of the probability
+    that it is beyond x."""
+    step = 1 / 256
+    beyond = (1.0 - math.erf(at * step / math.sqrt(2)) ** count for at in range(1, 10 * 256))
+    return round(step * (0.5 + math.fsum(beyond)), 6)
+
+
 def stages(trials: int, eta: int, first: float, epochs: float, epoch: float) -> tuple[Stage, ...]:
     """The rungs of successive halving, if an epoch takes `epoch` on one GPU."""
     planned_for, count, before, goal = list[Stage](), trials, 0.0, min(first, epochs)
@@ -139,6 +159,7 @@ class Plan:
     deadline: int
     startup: int
     elastic: bool
+    stragglers: float = 0.0
 
     def width(self, view: View, rung: int) -> int:
         """An even part of the GPUs of the rung."""
@@ -156,13 +177,15 @@ class Plan:
         gpus = int(view.at.gpus[view.within])
         profile = view.oracle.profile("")
         scaling = tuple(profile.speedup(each, 1) for each in range(1, self.most_gpus + 1))
-        return Rungs(self.stages, scaling, gpus, self.most_gpus, float(self.startup))
+        startup, slow = float(self.startup), self.stragglers
+        return Rungs(self.stages, scaling, gpus, self.most_gpus, startup, slow)
 
 
 @recipe(
     RUBBERBAND,
-    reconstructed="the planner takes each epoch to last as long as `epoch` says, and so sees no"
-    " stragglers; trials have 1, 2, 4, ... GPUs; a search that has begun is not planned again; all"
+    reconstructed="the planner takes each epoch to last as long as `epoch` says, and a wave of"
+    " trials as long as the slowest of them does on average, where the paper simulates its plan"
+    " many times; trials have 1, 2, 4, ... GPUs; a search that has begun is not planned again; all"
     " of it but its measures and its up to 2 times lower cost is from memory of the paper",
 )
 def rubberband(
@@ -176,6 +199,7 @@ def rubberband(
     most_gpus: Count = 8,
     elastic: bool = True,
     mode: Mode = Mode.MIN,
+    stragglers: Spread = 0.0,
 ) -> Policy:
     """Successive halving at the least cost by a deadline: how many GPUs each rung has is planned
     before the search begins, and those that a rung does not need are given back.
@@ -186,7 +210,9 @@ def rubberband(
     up to `most_gpus` each. `epoch`: how long one takes on one GPU; `startup`: how long a trial
     takes to begin a rung. `elastic=false`: the number of GPUs that is cheapest if it never
     changes.
+    `stragglers`: trials are believed to take 1 + |z| times as long, z normal with this spread.
     """
     end = NEVER if deadline is None else deadline
-    plan = Plan(stages(trials, eta, first, epochs, float(epoch)), most_gpus, end, startup, elastic)
+    rungs = stages(trials, eta, first, epochs, float(epoch))
+    plan = Plan(rungs, most_gpus, end, startup, elastic, stragglers)
     return SuccessiveHalving("rubberband", trials, eta, first, mode, 1, epochs, staged=plan)

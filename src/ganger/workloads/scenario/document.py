@@ -65,8 +65,8 @@ class Service(Struct, forbid_unknown_fields=True, omit_defaults=True):
 class Entered(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A search on the same cluster: an experiment `file`, and the `curves` that its trials report,
     a file or a formula like `parametric:epochs=27`, with a `task` of them where they have several.
-    It is submitted at the time `at`. `name`, `recipe` and `tenant` take the place of those of the
-    file."""
+    It is submitted at the time `at`. `stragglers`: as `--stragglers` of an experiment. `name`,
+    `recipe` and `tenant` take the place of those of the file."""
 
     file: _Name
     curves: _Name
@@ -76,6 +76,7 @@ class Entered(Struct, forbid_unknown_fields=True, omit_defaults=True):
     tenant: Annotated[str, Meta(max_length=200)] = ""
     at: str = "0s"
     priority: Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)] = 0
+    stragglers: Annotated[str, Meta(max_length=200)] = ""
 
 
 class Training(Struct, forbid_unknown_fields=True, omit_defaults=True):

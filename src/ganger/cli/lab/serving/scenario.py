@@ -113,6 +113,7 @@ def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
 def _entries(scenario: Scenario) -> list[Entry]:
     """The experiments with their curves. Raises BadInput."""
     from ganger.lab.tuning.beside import Entry
+    from ganger.workloads.curves.stragglers import read_stragglers
 
     document = scenario.document
     return [
@@ -122,6 +123,7 @@ def _entries(scenario: Scenario) -> list[Entry]:
             experiment.document.recipe,
             parse_duration(entered.at),
             entered.priority,
+            read_stragglers(entered.stragglers, f"{scenario.path}: stragglers"),
         )
         for entered, experiment in zip(document.experiments, scenario.experiments, strict=True)
     ]
