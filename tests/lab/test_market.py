@@ -384,6 +384,7 @@ def test_a_cluster_file_states_the_terms(tmp_path: Path) -> None:
         2 * MINUTE,
         HOUR,
         True,
+        "p3.2xlarge",
     )
     assert group.labels == ("spot",), "the recipe of that name knows them"
     plain = 'format = "ganger.cluster/1"\n[[nodes]]\ngpus = 1\ngpu_type = "V100"\n'

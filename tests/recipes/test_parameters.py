@@ -84,6 +84,8 @@ STATED: dict[str, str] = {
 OURS: dict[str, str] = {
     "ada-srsf": "kappa=1, beside=dual, preempt=false, walk=skip",
     "aonline": "slot=10m 00s, horizon=144",
+    "cynthia": "sync=bsp, server_core=0.0, budget=none",
+    "fc2": "threshold=0.5, budget=none",
     "gadget": "interval=10m 00s, reserve=0.1",
     "jpas": "levels=4, interval=1m 00s, walk=skip",
     "oasis": "slot=10m 00s, horizon=144, half=8h 00m, times=, values=",

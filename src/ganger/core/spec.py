@@ -209,8 +209,9 @@ class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     the group are `available` than its place in it, after a `notice` in microseconds) or reserved
     (paid for all the time). `price`: of a node for an hour (-1: as its GPU type says), or from each
     time on as `prices` say. `per`: a node is paid for in whole multiples of so many microseconds.
-    `rentable`: it is off until a policy switches it on. Series are (microseconds, value) pairs in
-    order of time; the first holds before it, each until the next.
+    `rentable`: it is off until a policy switches it on. `instance`: what the type of machine is
+    called. Series are (microseconds, value) pairs in order of time; the first holds before it, each
+    until the next.
     """
 
     market: str = "on_demand"
@@ -222,6 +223,7 @@ class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     notice: int = 0
     per: int = 1
     rentable: bool = False
+    instance: str = ""
 
 
 class Switch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -139,10 +139,10 @@ def _last(module: str) -> str:
 
 
 ELASTIC = frozenset(
-    ("elastic", "resizing", "pollux", "sia", "ones", "dorm", "singularity", "admission")
+    ("elastic", "resizing", "pollux", "sia", "ones", "dorm", "singularity", "admission", "rentals")
 )
 """The mechanisms that change sizes."""
-HETEROGENEOUS = frozenset(("program", "pop", "sia", "allox", "gandiva_fair", "admission"))
+HETEROGENEOUS = {"program", "pop", "sia", "allox", "gandiva_fair", "admission", "rentals"}
 """The mechanisms that tell GPU types apart."""
 SHARES_PLAIN = frozenset(("grouping", "two_classes"))
 """The mechanisms by which only jobs share that ask for whole GPUs and nothing else."""
@@ -160,6 +160,7 @@ WANTS = (
     "neighbours that disturb",
     "models that share GPUs",
     "links",
+    "machines for rent",
 )
 """The words of `Recipe.wants`."""
 
@@ -178,7 +179,7 @@ _T = "ganger.recipes.training."
 CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("fifo", "sjf", "srtf", "srsf", "priority", "edf"), _T + "baselines"),
     **dict.fromkeys(("las", "mlfq", "tiresias", "gittins", "e-las"), _T + "attained.recipes"),
-    **dict.fromkeys(("backfill",), _T + "backfill"),
+    "backfill": _T + "backfill",
     **dict.fromkeys(("drf", "max-min", "ftf", "hierarchical"), _T + "fairness.recipes"),
     **dict.fromkeys(("themis", "gandiva-fair", "astraea"), _T + "fairness.recipes"),
     **dict.fromkeys(("gavel", "pop"), _T + "gavel.recipes"),
@@ -200,7 +201,8 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("genie", "chronus"), _T + "deadlines.recipes"),
     **dict.fromkeys(("jpas", "parrot", "ada-srsf", "gadget"), _T + "network.recipes"),
     **dict.fromkeys(("oasis", "aonline"), _T + "market.recipes"),
-    **dict.fromkeys(("rifling",), _T + "learned.recipes"),
+    "rifling": _T + "learned.recipes",
+    **dict.fromkeys(("cynthia", "fc2"), _T + "renting.recipes"),
 }
 """Name of every recipe for training jobs, and the module that defines it."""
 PLANES: dict[str, dict[str, str]] = {

@@ -29,6 +29,7 @@ from ganger.core.spec import ClusterSpec, GpuType, NodeSpec, Offer, TenantSpec
 from ganger.core.units import HOUR, MINUTE, SECOND, WHOLE, parse_duration, parse_memory
 from ganger.workloads.documents import entries, figure, json_object, read_document
 from ganger.workloads.files import TextFile, open_text, suffix_of
+from ganger.workloads.market.known_instances import KNOWN_INSTANCES
 from ganger.workloads.rows import Category, Count, Text, read_delimited
 from ganger.workloads.topology import Layout, laid_out
 
@@ -189,6 +190,7 @@ def _document(file: TextFile) -> ClusterSpec:
 def _node(node: _Node, where: str, folder: Path) -> NodeSpec:
     if not 0 <= node.cpus <= 1e6:
         raise BadInput(f"cpus = {node.cpus}", where=where, mend="give cores, 0 to 1e6")
+    node = _known_instance(node, where)
     offer = _offer(node, where, folder)
     spot = offer is not None and offer.market == "spot" and SPOT not in node.labels
     return NodeSpec(
@@ -210,6 +212,19 @@ def _node(node: _Node, where: str, folder: Path) -> NodeSpec:
         ),
         _stated(node.uplink, f"{where}.uplink", "give GB/s of a node's own link"),
     )
+
+
+def _known_instance(node: _Node, where: str) -> _Node:
+    """With the GPUs of a machine that is known by its `instance`, where the file leaves them out.
+    Raises BadInput where it states others."""
+    gpus, kind = KNOWN_INSTANCES.get(node.instance, (0, ""))
+    if not gpus:
+        return node
+    stated = (node.gpus or gpus, known_type(node.gpu_type) or kind)
+    if stated[0] != gpus or not stated[1].startswith(kind):
+        what = f"{node.instance} has {gpus} x {kind}, not {stated[0]} x {stated[1]}"
+        raise BadInput(what, where=where, mend="leave gpus and gpu_type out")
+    return msgspec.structs.replace(node, gpus=gpus, gpu_type=node.gpu_type or kind)
 
 
 SPOT: Final = "spot"
@@ -241,6 +256,7 @@ def _offer(node: _Node, where: str, folder: Path) -> Offer | None:
         parse_duration(node.notice, where=f"{where}.notice"),
         _PER[node.billed],
         node.rentable,
+        node.instance,
     )
 
 

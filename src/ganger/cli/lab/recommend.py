@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ganger.cli import completion
+from ganger.cli.lab.renting_advice import ABOUT, recommended_rental, renting_options
 from ganger.cli.lab.simulate import missing_cluster, parse_seeds
 from ganger.cli.options import (
     cost_options,
@@ -24,6 +25,7 @@ from ganger.core.errors import BadInput
 
 if TYPE_CHECKING:
     from ganger.lab.recommend.race import Recommendation
+    from ganger.sim.physics import Costs
 
 EXAMPLES = """\b
 Examples:
@@ -34,10 +36,12 @@ Examples:
   ganger recommend jobs.csv --cluster 8x8xV100 --json | jq .pick
   ganger recommend requests.csv --models m.toml --slo 100ms --fleets T4:1-64,L4:1-64
   ganger recommend experiment.toml --curves curves.csv --target 0.03 --objective cheapest
+  ganger recommend job.toml --rent prices.toml --goal 6h --budget 200
+  ganger recommend job.toml --rent prices.toml --goal 6h --profiles gavel.json --json
 
 \b
-Exit codes: 0 a recipe is recommended; 1 none is surely better than --current (or
-fifo); 2 wrong input.
+Exit codes: 0 a recipe (with --rent: machines) is recommended; 1 none is surely better
+than --current (or fifo), or no machines meet the goal; 2 wrong input.
 """
 
 
@@ -145,6 +149,7 @@ fifo); 2 wrong input.
     metavar="TYPE=X,...",
     help="What a device of each type costs; others cost 1. Default: devices are counted.",
 )
+@renting_options
 @click.option(
     "--time-limit",
     default="2m",
@@ -162,13 +167,18 @@ def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
 
     TRACE may also hold requests to models: with --models, the answer is which recipe keeps the SLO
     on which smallest fleet. Or it is an experiment (docs/tuning.md): with --curves, the answer is
-    which recipe over its trials reaches the target soonest, or at the least cost.
+    which recipe over its trials reaches the target soonest, or at the least cost. Or it is one job
+    (a job file, as for `submit`): with --rent, the answer is which machines to rent for it, how
+    long it takes on them, and what they cost.
 
     Candidate recipes run over windows of the trace in parallel. Clearly worse ones drop out
     early. The answer states what information the recipe needs. See docs/recommend.md.
     """
     from ganger.workloads.experiment.reading import is_experiment
 
+    if recommended_rental(trace, options):
+        return
+    _refuse(options, ABOUT, "machines for one job", "a job file")
     if is_experiment(trace):
         from ganger.cli.lab.search_advice import recommend_for_search
 
@@ -190,14 +200,8 @@ def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
     from ganger.lab.recommend.race import recommend as race
     from ganger.lab.simulating.setup import Setup
     from ganger.recipes.registry import split_specs
-    from ganger.sim.physics import Costs
     from ganger.workloads.clusters import load_cluster
 
-    costs = Costs(
-        start=parse_duration(options["begin"], where="--start-cost"),
-        checkpoint=parse_duration(options["checkpoint"], where="--checkpoint-cost"),
-        restore=parse_duration(options["restore"], where="--restore-cost"),
-    )
     loaded = load_with_options(trace, {**options, "load": None})
     spec = load_cluster(cluster or loaded.cluster or missing_cluster())
     if options["load"] is not None:
@@ -213,7 +217,7 @@ def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
             windows=options["windows"],
             jobs=options["jobs"],
             seeds=parse_seeds(options["seeds"]),
-            setup=Setup(knows=options["knows"], noise=options["noise"], costs=costs),
+            setup=Setup(knows=options["knows"], noise=options["noise"], costs=_costs(options)),
             limit_seconds=limit,
             workers=options["workers"] or os.cpu_count() or 1,
             progress=bar.show,
@@ -224,6 +228,17 @@ def recommend(trace: Path, cluster: str | None, **options: Any) -> None:
         _print(found)
     if not found.better:
         click.get_current_context().exit(1)
+
+
+def _costs(options: dict[str, Any]) -> Costs:
+    from ganger.core.units import parse_duration
+    from ganger.sim.physics import Costs
+
+    return Costs(
+        start=parse_duration(options["begin"], where="--start-cost"),
+        checkpoint=parse_duration(options["checkpoint"], where="--checkpoint-cost"),
+        restore=parse_duration(options["restore"], where="--restore-cost"),
+    )
 
 
 def _refuse(options: dict[str, Any], names: Iterable[str], about: str, needs: str) -> None:

@@ -100,14 +100,14 @@ def _write_report(runs: list[TuningRun], target: Path, options: dict[str, Any]) 
     click.echo(f"report: {target}", err=True)
 
 
-def refuse_others(used: Collection[str]) -> None:
-    """Raise BadInput for an option that was given and is about jobs or requests: not `used`."""
+def refuse_others(used: Collection[str], what: str = "an experiment") -> None:
+    """Raise BadInput for an option that was given, is not `used`, and so is not about `what`."""
     context = click.get_current_context()
     for parameter in context.command.get_params(context):
         name = parameter.name or ""
         if name not in used and context.get_parameter_source(name) not in (None, _DEFAULT):
             raise BadInput(
-                "it means nothing for an experiment", where=parameter.opts[0], mend="leave it out"
+                f"it means nothing for {what}", where=parameter.opts[0], mend="leave it out"
             )
 
 

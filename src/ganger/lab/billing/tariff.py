@@ -12,6 +12,7 @@ from ganger.core.spec import Offer
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import HOUR
 from ganger.lab.serving.fleet import price_of
+from ganger.mechanisms.provisioning.price_series import PriceSeries, billed_until
 
 _Ints = NDArray[np.int64]
 _Floats = NDArray[np.float64]
@@ -33,7 +34,7 @@ class Tariff:
             self._flat(nodes.types[code], n, offer, prices)
             for code, n, offer in zip(codes, gpus, self._offers, strict=True)
         ]
-        self._known: dict[int, tuple[_Floats, _Floats, _Floats]] = {}
+        self._known: dict[int, PriceSeries] = {}
 
     def _flat(self, kind: str, gpus: int, offer: Offer, prices: Mapping[str, float]) -> float:
         if offer.prices:
@@ -48,19 +49,13 @@ class Tariff:
             return self.hourly[node] * time / HOUR
         series = self._offers[node].prices
         if id(series) not in self._known:
-            at = np.array([0, *(when for when, _ in series[1:])], np.float64)
-            price = np.array([price for _, price in series])
-            paid = np.concatenate(([0.0], np.cumsum(np.diff(at) * price[:-1])))
-            self._known[id(series)] = at, price, paid
-        at, price, paid = self._known[id(series)]
-        which = np.searchsorted(at, time, "right") - 1
-        return np.asarray((paid[which] + (time - at[which]) * price[which]) / HOUR, np.float64)
+            self._known[id(series)] = PriceSeries(series)
+        return self._known[id(series)].until(time)
 
     def cost(self, node: int, since: int, until: int) -> float:
         """Of all of a node that was on from `since` to `until`, in whole multiples of what it is
         billed by."""
-        per = self._offers[node].per
-        end = since + -(-(until - since) // per) * per
+        end = billed_until(since, until, self._offers[node].per)
         first, last = self.until(node, np.array([since, end], np.int64)).tolist()
         return float(last - first)
 

@@ -96,6 +96,9 @@ def offers(trace: Trace, cluster: ClusterSpec) -> frozenset[str]:
         "revocable nodes": any("spot" in node.labels for node in cluster.nodes),
         "neighbours that disturb": any(profile.disturbed for profile in profiles),
         "models that share GPUs": any(profile.shares for profile in profiles),
+        "machines for rent": any(
+            node.offer is not None and node.offer.rentable for node in cluster.nodes
+        ),
         "links": cluster.network is not None and any(each.steps for each in profiles),
     }
     return frozenset(word for word, there in found.items() if there)

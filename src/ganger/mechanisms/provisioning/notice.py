@@ -7,7 +7,7 @@ from typing import Any
 
 from ganger.core.events import CAPACITY_LOST
 from ganger.core.plan import Plan
-from ganger.core.protocols import Policy
+from ganger.core.protocols import Policy, revived
 from ganger.core.spec import OnPreempt
 from ganger.core.state.jobs import Phase
 from ganger.core.view import View
@@ -35,7 +35,7 @@ class Heeding:
                 saves = view.jobs.on_preempt[job] == OnPreempt.CHECKPOINT
                 if running and saves and any(slot.node in going for slot in held or ()):
                     view.draft.stop(job, "revoked")
-        plan, memory = self.inner.decide(view, memory)
+        plan, memory = self.inner.decide(view, revived(memory, self.inner.decide))
         if any(offer is not None and offer.notice for offer in view.nodes.offers):
             plan.until |= CAPACITY_LOST
         return plan, memory

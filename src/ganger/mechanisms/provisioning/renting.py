@@ -1,0 +1,395 @@
+"""Machines rented for jobs, one job on each, and given back when it is done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import msgspec
+import numpy as np
+
+from ganger.core.books.empty import EmptyCluster
+from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, STARTED
+from ganger.core.plan import Placement, Plan, Provision, Reason
+from ganger.core.spec import NodeSpec, OnPreempt, Shape
+from ganger.core.state.jobs import Phase
+from ganger.core.units import NEVER, SECOND
+from ganger.core.view import View
+from ganger.mechanisms.common.believed import believed_duration, believed_speed
+from ganger.mechanisms.provisioning.instances import Catalogue, Instance
+from ganger.mechanisms.provisioning.rentals import Demand, Free, Rental
+
+_RUNNING = int(Phase.RUNNING)
+ENDLESS = 1e12
+"""Seconds that a job is taken to be left of which nobody knows how long it is."""
+
+
+KEPT = 4096
+"""So many answers on what fits where are kept."""
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """The machines that are rented for a job: where it runs on them, all of them (with those of
+    its servers), and the first row of their kind."""
+
+    placement: Placement
+    nodes: tuple[int, ...]
+    kind: int
+
+
+class RentMemory(msgspec.Struct):
+    """By job what is rented for it, and where it moves to as soon as that is there; nodes that were
+    switched on and not off again, and those of them that have not come up yet; by the first row of
+    a kind of which a machine is going away, until when; when jobs are looked at next."""
+
+    leases: dict[int, Lease] = {}
+    moves: dict[int, Lease] = {}
+    on: set[int] = set()
+    coming: set[int] = set()
+    going: dict[int, int] = {}
+    due: int = 0
+
+    def copy(self) -> RentMemory:
+        """Another one that says the same."""
+        return RentMemory(
+            {**self.leases}, {**self.moves}, {*self.on}, {*self.coming}, {**self.going}, self.due
+        )
+
+
+class Tenancy(Protocol):
+    """Which machines a job should have. `every`: microseconds after which jobs that run are looked
+    at again; 0: never."""
+
+    @property
+    def every(self) -> int:
+        """See the class."""
+
+    def ranked(
+        self, view: View, job: int, free: Sequence[Free], demand: Demand
+    ) -> Iterable[Rental]:
+        """For a job that waits, the best of what can be rented first."""
+
+    def better(
+        self, view: View, jobs: Sequence[int], market: Market
+    ) -> Iterable[tuple[int, Rental]]:
+        """Of jobs that run, those that should move, and where to."""
+
+
+class Whole(Catalogue):
+    """All kinds of machines of a cluster, those that are there anyway as well."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view.nodes, takes=_any)
+        self.kind_of = {row: each for each in self.instances for row in each.rows}
+        self._fits: dict[object, bool] = {}
+
+    def fits(self, view: View, kind: Instance, shape: Shape, sizes: tuple[int, ...] = ()) -> bool:
+        """Whether the machines of a kind could hold `shape`, were they all empty."""
+        key = kind.first, shape, sizes
+        known = self._fits.get(key)
+        if known is None:
+            if len(self._fits) > KEPT:
+                self._fits.clear()
+            books = view.cached(EmptyCluster, view.nodes)
+            cell = books.ledger.cell_of[kind.first]
+            with books.ledger.hidden([row for row in cell.nodes if row not in kind.rows]):
+                known = books.ledger.find(shape, sizes, cells=[cell]) is not None
+            self._fits[key] = known
+        return known
+
+    def to_be_had(self, row: int, now: int) -> bool:
+        """Whether a machine can be had, as far as its price and the number on offer say."""
+        kind = self.kind_of[row]
+        return row - kind.first < kind.to_be_had(now)
+
+
+def _any(group: NodeSpec) -> bool:
+    return True
+
+
+class Market:
+    """What can be rented at one instant, while leases are drawn."""
+
+    def __init__(self, view: View, memory: RentMemory, whole: Whole) -> None:
+        self.view, self.whole, self.memory = view, whole, memory
+        ledger = view.ledger
+        held = {slot.node for _, places in ledger.holds.values() for slot in places}
+        taken = {node for lease in memory.leases.values() for node in lease.nodes}
+        taken |= {node for lease in memory.moves.values() for node in lease.nodes}
+        self.taken = held | set(ledger.leaving) | taken
+        self._free: dict[int, list[int]] | None = None
+
+    @property
+    def by_kind(self) -> dict[int, list[int]]:
+        """Rows that nobody has and that can be had now, by the first row of their kind: those that
+        are up first."""
+        if self._free is None:
+            self._free = {each.first: list(self._rows(each)) for each in self.whole.instances}
+        return self._free
+
+    def _rows(self, kind: Instance) -> Iterator[int]:
+        """A kind of which some machine is going away is on its way out, as far as one can see. A
+        node that was switched on and went down again is broken."""
+        ledger, broken = self.view.ledger, self.memory.on - self.memory.coming
+        if kind.first in self.memory.going:
+            return
+        able = [
+            row
+            for row in kind.rows[: kind.to_be_had(self.view.now)]
+            if row not in self.taken
+            and (ledger.up[row] or (kind.offer.rentable and row not in broken))
+        ]
+        yield from sorted(able, key=lambda row: (not ledger.up[row], row))
+
+    def free(self, job: int) -> list[Free]:
+        """How many machines of each kind that may run the job nobody has."""
+        return [
+            (kind, len(self.by_kind[kind.first]))
+            for kind in self.kinds(job)
+            if self.by_kind[kind.first]
+        ]
+
+    def kinds(self, job: int) -> list[Instance]:
+        """The kinds of machines that the job may run on. Of the spot market only jobs that
+        checkpoint have machines, unless others cannot run them at all."""
+        cells = {cell.index for cell in self.view.ledger.cells_for(self.view.draft.shape(job))}
+        kinds = [kind for kind in self.whole.instances if self.cell_of(kind) in cells]
+        lasting = [kind for kind in kinds if kind.offer.market != "spot"]
+        saves = self.view.jobs.on_preempt[job] == OnPreempt.CHECKPOINT
+        return kinds if saves or not lasting else lasting
+
+    def cell_of(self, kind: Instance) -> int:
+        """The number of the cell of a kind's nodes."""
+        return self.view.ledger.cell_of[kind.first].index
+
+    def lease(self, job: int, rental: Rental) -> Lease | None:
+        """Machines for a rental, taken off the market; None where the job does not fit on them."""
+        rows, view = self.by_kind[rental.instance.first], self.view
+        shape = view.draft.shape(job)
+        sizes = shape.sizes(rental.gpus) if rental.gpus else ()
+        books = view.cached(EmptyCluster, view.nodes)
+        cell = self.cell_of(rental.instance)
+        used = sum(n * role.needs.gpus for n, role in zip(sizes, shape.roles, strict=False))
+        if sizes and used != rental.gpus:
+            return None  # a worker has several GPUs, and this is no multiple of them
+        if len(rows) < rental.machines or not self.whole.fits(view, rental.instance, shape, sizes):
+            return None
+        cells = [books.ledger.cells[cell]]
+        for some in (rows[: rental.machines], rows):
+            others = [node for node in cells[0].nodes if node not in set(some)]
+            with books.ledger.hidden(others):
+                place = books.ledger.find(shape, sizes, cells=cells)
+            if place is not None:
+                break
+        else:
+            return None
+        nodes = {slot.node for slot in place}
+        if rental.server is not None:
+            theirs = [row for row in self.by_kind[rental.server.first] if row not in nodes]
+            if len(theirs) < rental.servers:
+                return None
+            nodes.update(theirs[: rental.servers])
+        return self._take(Lease(place, tuple(sorted(nodes)), rental.instance.first))
+
+    def anywhere(self, job: int) -> Lease | None:
+        """Machines of any kinds for a job that fits on no machines of one kind alone."""
+        view = self.view
+        books, shape = view.cached(EmptyCluster, view.nodes), view.draft.shape(job)
+        free = {row for rows in self.by_kind.values() for row in rows}
+        with books.ledger.hidden([row for row in range(view.nodes.n) if row not in free]):
+            place = books.ledger.find(shape, ())
+        if place is None:
+            return None
+        nodes = tuple(sorted({slot.node for slot in place}))
+        return self._take(Lease(place, nodes, -1))
+
+    def _take(self, lease: Lease) -> Lease:
+        self.taken.update(lease.nodes)
+        for row in lease.nodes:
+            self.by_kind[self.whole.kind_of[row].first].remove(row)
+        return lease
+
+
+@dataclass(frozen=True)
+class RentingPolicy:
+    """First come, first served: each job is given machines of its own, as `tenancy` ranks what can
+    be had. They are switched on, the job starts when all of them are there, and they are given back
+    when it is over or has moved. Nodes that are not for rent count as machines that are there."""
+
+    orders: ClassVar[tuple[type, ...]] = (Provision,)
+    name: str
+    tenancy: Tenancy
+
+    def decide(self, view: View, memory: RentMemory | None) -> tuple[Plan, RentMemory]:
+        """Rent, start, move, give back."""
+        memory = memory.copy() if memory else RentMemory()
+        whole = view.cached(Whole, view)
+        self._drop(view, memory, whole)
+        market = Market(view, memory, whole)
+        blocked = self._rent(view, memory, market)
+        self._look(view, memory, market)
+        moved = self._move(view, memory)
+        actions = self._switch(view, memory, whole, moved)
+        reasons = [Reason("Resources", "RentingPolicy", until=_CHANGES)] if blocked else []
+        wake = memory.due if self.tenancy.every and len(view.active) else NEVER
+        changes = [kind.changes_after(view.now) for kind in whole.instances] if blocked else []
+        changes += memory.going.values() if blocked else ()
+        plan = view.draft.plan(reasons, min([wake, *changes]), _CHANGES)
+        plan.actions += actions
+        return plan, memory
+
+    def _drop(self, view: View, memory: RentMemory, whole: Whole) -> None:
+        """Leases of jobs that are over, and those of waiting jobs of which a machine is gone or is
+        not to be had."""
+        live = {*view.pending.tolist(), *view.active.tolist()}
+        holds, up, going = view.draft.holds, view.ledger.up, view.ledger.going
+        memory.coming = {row for row in memory.coming if not up[row]}
+        memory.going |= {whole.kind_of[row].first: until for row, until in going.items()}
+        memory.going = {kind: until for kind, until in memory.going.items() if until > view.now}
+
+        def lost(lease: Lease) -> bool:
+            return any(
+                row in going
+                or not (up[row] or row in memory.coming)
+                or not whole.to_be_had(row, view.now)
+                for row in lease.nodes
+            )
+
+        memory.leases = {
+            job: lease
+            for job, lease in memory.leases.items()
+            if job in live and (holds(job) is not None or not lost(lease))
+        }
+        memory.moves = {
+            job: lease
+            for job, lease in memory.moves.items()
+            if job in memory.leases and holds(job) is not None and not lost(lease)
+        }
+
+    def _rent(self, view: View, memory: RentMemory, market: Market) -> bool:
+        """Machines for jobs that have none, and starts where they are there; whether some job has
+        to wait for others."""
+        blocked = set[int]()
+        for job in self._waiting(view):
+            lease = memory.leases.get(job)
+            shape = int(view.jobs.shape[job])
+            if lease is None and shape not in blocked:
+                lease = self._leased(view, market, job)
+                if lease is None:
+                    blocked.add(shape)
+                else:
+                    memory.leases[job] = lease
+            if lease is not None and _there(view, lease):
+                view.draft.start(job, lease.placement)
+        return bool(blocked)
+
+    def _waiting(self, view: View) -> list[int]:
+        holds = view.draft.holds
+        stopped = [job for job in view.active.tolist() if holds(job) is None]
+        return sorted([*view.pending.tolist(), *stopped])
+
+    def _leased(self, view: View, market: Market, job: int) -> Lease | None:
+        free = market.free(job)
+        if not free:
+            return None
+        demand = demand_of(view, job)
+        for rental in self.tenancy.ranked(view, job, free, demand):
+            lease = market.lease(job, rental)
+            if lease is not None:
+                return lease
+        shape = view.draft.shape(job)
+        least = shape.sizes(_range(shape)[0])
+        alone = any(market.whole.fits(view, kind, shape, least) for kind in market.kinds(job))
+        return None if alone else market.anywhere(job)
+
+    def _look(self, view: View, memory: RentMemory, market: Market) -> None:
+        """At the end of each interval, whether jobs that run should be elsewhere."""
+        every = self.tenancy.every
+        if not every or view.now < memory.due:
+            return
+        memory.due = (view.now // every + 1) * every
+        jobs = [
+            job
+            for job in view.active.tolist()
+            if view.at.phase[job] == _RUNNING and job in memory.leases and job not in memory.moves
+        ]
+        for job, rental in self.tenancy.better(view, jobs, market):
+            lease = market.lease(job, rental)
+            if lease is not None:
+                memory.moves[job] = lease
+
+    def _move(self, view: View, memory: RentMemory) -> set[int]:
+        """Jobs go to where they are to move as soon as all machines are there; the rows that they
+        leave."""
+        vacated = set[int]()
+        for job, lease in sorted(memory.moves.items()):
+            if view.at.phase[job] == _RUNNING and _there(view, lease):
+                view.draft.resize(job, lease.placement)
+                vacated.update(memory.leases[job].nodes)
+                memory.leases[job] = lease
+        memory.moves = {
+            job: lease for job, lease in memory.moves.items() if memory.leases[job] is not lease
+        }
+        return vacated
+
+    def _switch(
+        self, view: View, memory: RentMemory, whole: Whole, moved: set[int]
+    ) -> list[Provision]:
+        """Switch on what is rented and not on, and off what is on and nobody's. A broken node stays
+        on until it is up again, so that it is known."""
+        up, actions = view.ledger.up, list[Provision]()
+        leases = [*memory.leases.values(), *memory.moves.values()]
+        rented = {node for lease in leases for node in lease.nodes}
+        busy = {slot.node for _, places in view.ledger.holds.values() for slot in places}
+        busy |= set(view.ledger.leaving) | moved
+        for row in view.nodes.rentable:
+            on = row in memory.on or up[row]
+            if row in rented and not on:
+                actions.append(Provision(row, "on"))
+                memory.on.add(row)
+                memory.coming.add(row)
+            elif row not in rented and row not in busy and on:
+                known = up[row] or row in memory.coming or row in view.ledger.going
+                if known or not whole.to_be_had(row, view.now):
+                    actions.append(Provision(row, "off"))
+                    memory.on.discard(row)
+                    memory.coming.discard(row)
+        return actions
+
+
+_CHANGES = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | STARTED
+
+
+def _there(view: View, lease: Lease) -> bool:
+    """Whether all machines of a lease are up and empty."""
+    ledger = view.ledger
+    return all(
+        ledger.up[row] and row not in ledger.going and row not in ledger.leaving
+        for row in lease.nodes
+    ) and all(not slot.devices & ~ledger.free_mask[slot.node] for slot in lease.placement)
+
+
+def demand_of(view: View, job: int) -> Demand:
+    """What is believed of a job: its speed where the oracle knows it, else in proportion to GPUs;
+    what is left of it by the oracle, else by its user."""
+    ids = np.array([job])
+    rest = float(believed_duration(view, ids)[0] - view.work(ids)[0])
+    seconds = max(rest, 1.0) / SECOND if rest < NEVER else ENDLESS
+    shape = view.draft.shape(job)
+    jobs = view.jobs
+    profile = view.oracle.profile(jobs.models[int(jobs.model[job])])
+
+    def speed(instance: Instance, gpus: int, machines: int) -> float:
+        at = (ids, instance.gpu_type, np.array([gpus]), np.array([machines]))
+        return float(believed_speed(view, *at)[0])
+
+    return Demand(shape.gpus, *_range(shape), seconds, profile, speed)
+
+
+def _range(shape: Shape) -> tuple[int, int]:
+    """The fewest and the most GPUs it can use: only its first role grows and shrinks."""
+    first = shape.roles[0]
+    least, limit = first.range
+    fixed = shape.gpus - first.size * first.needs.gpus
+    return fixed + least * first.needs.gpus, fixed + limit * first.needs.gpus

@@ -1,0 +1,1 @@
+"""Recipes that rent the machines that their jobs run on."""

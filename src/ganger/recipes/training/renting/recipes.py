@@ -1,0 +1,129 @@
+"""Recipes that rent the machines that their jobs run on, from the nodes for rent of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from ganger.core.protocols import Policy
+from ganger.core.units import NEVER, SECOND
+from ganger.core.view import View
+from ganger.mechanisms.provisioning.notice import Heeding
+from ganger.mechanisms.provisioning.rentals import (
+    Chooser,
+    Demand,
+    Free,
+    Goal,
+    Rental,
+    Valued,
+    decide,
+)
+from ganger.mechanisms.provisioning.renting import Market, RentingPolicy
+from ganger.mechanisms.provisioning.servers import Sync
+from ganger.recipes.registry import Amount, Paper, Part, Positive, recipe
+from ganger.recipes.training.renting.cynthia import ByModel
+from ganger.recipes.training.renting.fc2 import ByMeasurement
+
+
+@dataclass(frozen=True)
+class PerJob:
+    """The cheapest machines with which a job is done by its deadline within `budget` USD, at the
+    prices of the moment; where there are none, what comes nearest. `chooser` says among which, by
+    the goal."""
+
+    chooser: Callable[[Goal], Chooser]
+    budget: float
+    every: int = 0
+
+    def ranked(
+        self, view: View, job: int, free: Sequence[Free], demand: Demand
+    ) -> Iterator[Rental]:
+        """The one that `decide` takes, then the others by money."""
+        deadline = int(view.jobs.deadline[job])
+        seconds = max(deadline - view.now, 1) / SECOND if deadline < NEVER else inf
+        goal = Goal(seconds, self.budget)
+        every = [
+            Valued(each, each.seconds, each.expected(view.now))
+            for each in self.chooser(goal)(free, demand)
+        ]
+        best = decide(every, goal).nearest
+        if best is not None:
+            yield best.rental
+        for each in sorted(every, key=lambda each: each.dollars):
+            if each.dollars < inf:
+                yield each.rental
+
+    def better(
+        self, view: View, jobs: Sequence[int], market: Market
+    ) -> Iterable[tuple[int, Rental]]:
+        """None: a job stays where it began."""
+        return ()
+
+
+def renting(name: str, chooser: Callable[[Goal], Chooser], budget: float | None) -> Policy:
+    """Machines for each job by itself; jobs that checkpoint leave those that are going away."""
+    return Heeding(RentingPolicy(name, PerJob(chooser, inf if budget is None else budget)))
+
+
+@recipe(
+    Paper(
+        "Cynthia: Cost-Efficient Cloud Resource Provisioning for Predictable Distributed Deep"
+        " Neural Network Training",
+        "Zheng et al.",
+        "ICPP",
+        2019,
+        "cost",
+    ),
+    needs="durations, throughputs",
+    reconstructed="a job's deadline is its goal; its length is what the oracle believes, so that"
+    " the model of the loss counts with `--knows losses` and in `ganger recommend` only; in a"
+    " simulation a job has as many servers as its profile states, on machines of their own; a GPU"
+    " is a worker; a job whose model states no servers is chosen for by its speeds",
+    wants=("machines for rent",),
+)
+def cynthia(
+    sync: Sync = Sync.BSP, server_core: Amount = 0.0, budget: Positive | None = None
+) -> Policy:
+    """The cheapest machines on which a job is done by its deadline, by a model of its steps.
+
+    A step of workers that wait for each other (`bsp`) takes as long as the longer of computing and
+    communication, else (`asp`) their sum. Of each kind of machine so many workers are looked at as
+    could be in time if they only computed, up to where the parameter servers are the bottleneck.
+    The job starts when its machines are there, and they are given back when it is done. Where
+    nothing is done in time within `budget` USD, it has what comes nearest. `server_core`: GB/s of
+    gradients that a core of a server adds up, if that limits.
+    """
+    return renting(
+        "cynthia", lambda goal: ByModel(sync, server_core, goal.seconds, stated=True), budget
+    )
+
+
+@recipe(
+    Paper(
+        "FC2: Cloud-Based Cluster Provisioning for Distributed Machine Learning",
+        "Ta",
+        "Cluster Computing",
+        2019,
+        "cost",
+    ),
+    needs="throughputs",
+    reconstructed="the rule of Scala-Opt is that of a threshold on what one more worker adds; a"
+    " job's deadline says which throughput is wanted; speeds that the oracle knows stand for short"
+    " runs; in a simulation a job has as many servers as its profile states",
+    wants=("machines for rent",),
+)
+def fc2(threshold: Part = 0.5, budget: Positive | None = None) -> Policy:
+    """Parameter servers on the machine with the widest link that the budget allows, workers on as
+    many machines as still speed the job up, at the least cost.
+
+    Of each kind of machine the number of workers grows while one more adds at least `threshold` of
+    what the mean worker does. Among those that are done by the deadline the cheapest is taken;
+    where there is none, what comes nearest. Nothing of the code or the data is looked at.
+    """
+
+    def chooser(goal: Goal) -> Chooser:
+        hours = goal.seconds / 3600 if goal.seconds < inf else 1.0
+        return ByMeasurement(threshold, hourly=goal.dollars / hours, stated=True)
+
+    return renting("fc2", chooser, budget)
