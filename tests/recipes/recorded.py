@@ -15,7 +15,7 @@ THEN = {
     "VirtualClusters": "virtual clusters", "Evolving": "evolving", "GoodputPolicy": "goodput",
     "TimeIndexed": "time-indexed programme", "CellPolicy": "cells", "MatchingPolicy": "matching",
     "PromisePolicy": "leases", "TimeSlices": "time slices", "GroupPolicy": "groups",
-    "MarketPolicy": "market", "Rifling": "learned",
+    "MarketPolicy": "market", "Rifling": "learned", "RentingPolicy": "renting",
 }  # fmt: skip
 """What each class called itself then."""
 

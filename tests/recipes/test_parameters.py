@@ -88,6 +88,7 @@ OURS: dict[str, str] = {
     "fc2": "threshold=0.5, budget=none",
     "gadget": "interval=10m 00s, reserve=0.1",
     "jpas": "levels=4, interval=1m 00s, walk=skip",
+    "mlcloudprice": "every=24h 00m, stay=24h 00m, move=5m 00s",
     "oasis": "slot=10m 00s, horizon=144, half=8h 00m, times=, values=",
     "parrot": "most=0.9, walk=skip",
     "rifling": "groups=2, regroup=1h 00m, patience=10m 00s, discount=0.9, epsilon=0.3, rate=0.1,"

@@ -104,7 +104,9 @@ def test_filters_find_what_their_words_say() -> None:
     assert chosen(mechanism="lease") == {"astraea", "gandiva-fair", "themis"}
     assert chosen(mechanism="sizing") >= {"afs", "marble", "optimus"}
     assert chosen(mechanism="promoting") == {"mlfq", "tiresias"}
-    assert chosen(elastic=True, heterogeneous=True) == {"aonline", "oasis", "sia"}
+    assert chosen(elastic=True, heterogeneous=True) == {
+        "aonline", "cynthia", "fc2", "mlcloudprice", "oasis", "sia",
+    }  # fmt: skip
     assert chosen(year="2023") == {"fgd", "lucid", "sia", "tgs"}
     assert chosen(year="-1970") == {"mlfq"}
     assert "srtf" not in chosen(needs="throughputs")

@@ -233,8 +233,53 @@ def test_neighbours_differ_in_what_they_take() -> None:
     assert ended == {"cynthia": pytest.approx(4 / 2.2), "fc2": pytest.approx(4 / 1.8)}
 
 
+# ---------------------------------------------------------------------- MLCloudPrice
+
+SPEEDS = Profiles({"m": Profile(measured=Measured({"P100": {1: 30.0}, "V100": {1: 80.0}}, "V100"))})
+RISES = ((0, 2.0), (6 * HOUR, 3.0))
+
+
+def two_types(prices: tuple[tuple[int, float], ...]) -> ClusterSpec:
+    v100 = Offer("spot", prices=prices, rentable=True)
+    return market(machine(1.0, 1, kind="P100"), NodeSpec(1, 1, "V100", offer=v100))
+
+
+def test_a_job_moves_when_what_is_left_to_save_is_more_than_the_move_costs() -> None:
+    """The card: $1 for 30 it/s and $2 for 80 it/s, so V100; at $3 an iteration is cheaper on P100.
+    What is left when that is seen are r hours on V100, for 3 r, or 2.67 r on P100: the third of r
+    is more than the move of 10 minutes for $1 / 6 where r is more than half an hour."""
+    for lasts, moves in ((7.0, True), (6.4, False)):
+        works = [hours("a", lasts, model="m")]
+        costs = Costs(checkpoint=0, restore=10 * MINUTE)
+        found = run(
+            works,
+            two_types(RISES),
+            "mlcloudprice(every=6h,move=10m)",
+            profiles=SPEEDS,
+            costs=costs,
+        )
+        rest = lasts - 6
+        paid = rest * 80 / 30 + 1 / 6 if moves else 3 * rest
+        assert sum(found.cost.values()) == pytest.approx(12 + paid, abs=0.005)
+        stays = run(works, two_types(RISES), "cynthia", profiles=SPEEDS, costs=costs)
+        assert stays.cost["jobs"] == pytest.approx(12 + 3 * rest), "its neighbour stays"
+
+
+def test_of_two_jobs_the_one_that_saves_more_gets_the_machine() -> None:
+    """When V100 rises to $9 there is one P100: for b, which has longer to go, that saves more."""
+    prices = ((0, 2.0), (6 * HOUR, 9.0))
+    on = market(
+        machine(1.0, 1, kind="P100"),
+        NodeSpec(2, 1, "V100", offer=Offer("spot", prices=prices, rentable=True)),
+    )
+    works = [hours("a", 7, model="m"), hours("b", 9, model="m")]
+    found = run(works, on, "mlcloudprice(every=6h)", profiles=SPEEDS)
+    assert found.jobs.finish.tolist() == [7 * 3600, (6 + 3 * 80 / 30) * 3600]
+
+
 # ---------------------------------------------------------------------- money
 
+RENTERS = ["cynthia", "fc2", "mlcloudprice(every=1h,move=1m)"]
 terms = st.tuples(
     st.integers(1, 500), st.sampled_from([SECOND, MINUTE, HOUR]), st.integers(1, 3), st.booleans()
 )
@@ -246,7 +291,7 @@ lengths = st.lists(
 
 
 @settings(max_examples=10)
-@given(st.lists(terms, min_size=1, max_size=3), lengths, st.sampled_from(["cynthia", "fc2"]))
+@given(st.lists(terms, min_size=1, max_size=3), lengths, st.sampled_from(RENTERS))
 def test_what_jobs_and_nobody_pay_adds_up_to_the_bill_of_the_machines(
     offered: list[tuple[int, int, int, bool]], jobs: list[tuple[int, int, int]], recipe: str
 ) -> None:

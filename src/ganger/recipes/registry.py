@@ -139,10 +139,10 @@ def _last(module: str) -> str:
 
 
 ELASTIC = frozenset(
-    ("elastic", "resizing", "pollux", "sia", "ones", "dorm", "singularity", "admission", "rentals")
+    ("elastic", "resizing", "pollux", "sia", "ones", "dorm", "singularity", "admission", "renting")
 )
 """The mechanisms that change sizes."""
-HETEROGENEOUS = {"program", "pop", "sia", "allox", "gandiva_fair", "admission", "rentals"}
+HETEROGENEOUS = {"program", "pop", "sia", "allox", "gandiva_fair", "admission", "renting"}
 """The mechanisms that tell GPU types apart."""
 SHARES_PLAIN = frozenset(("grouping", "two_classes"))
 """The mechanisms by which only jobs share that ask for whole GPUs and nothing else."""
@@ -202,7 +202,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("jpas", "parrot", "ada-srsf", "gadget"), _T + "network.recipes"),
     **dict.fromkeys(("oasis", "aonline"), _T + "market.recipes"),
     "rifling": _T + "learned.recipes",
-    **dict.fromkeys(("cynthia", "fc2"), _T + "renting.recipes"),
+    **dict.fromkeys(("cynthia", "fc2", "mlcloudprice"), _T + "renting.recipes"),
 }
 """Name of every recipe for training jobs, and the module that defines it."""
 PLANES: dict[str, dict[str, str]] = {

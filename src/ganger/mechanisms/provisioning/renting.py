@@ -25,6 +25,9 @@ ENDLESS = 1e12
 """Seconds that a job is taken to be left of which nobody knows how long it is."""
 
 
+SETTLES = 5 * SECOND
+"""After so long it is looked whether a job that moved has let go of its machines: nobody is asked
+when it does."""
 KEPT = 4096
 """So many answers on what fits where are kept."""
 
@@ -235,6 +238,8 @@ class RentingPolicy:
         wake = memory.due if self.tenancy.every and len(view.active) else NEVER
         changes = [kind.changes_after(view.now) for kind in whole.instances] if blocked else []
         changes += memory.going.values() if blocked else ()
+        if moved or any(row in memory.on for row in view.ledger.leaving):
+            changes.append(view.now + SETTLES)
         plan = view.draft.plan(reasons, min([wake, *changes]), _CHANGES)
         plan.actions += actions
         return plan, memory

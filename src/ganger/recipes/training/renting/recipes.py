@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from ganger.core.protocols import Policy
-from ganger.core.units import NEVER, SECOND
+from ganger.core.units import DAY, MINUTE, NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.provisioning.notice import Heeding
 from ganger.mechanisms.provisioning.rentals import (
@@ -21,9 +21,10 @@ from ganger.mechanisms.provisioning.rentals import (
 )
 from ganger.mechanisms.provisioning.renting import Market, RentingPolicy
 from ganger.mechanisms.provisioning.servers import Sync
-from ganger.recipes.registry import Amount, Paper, Part, Positive, recipe
+from ganger.recipes.registry import Amount, Duration, Paper, Part, Period, Positive, recipe
 from ganger.recipes.training.renting.cynthia import ByModel
 from ganger.recipes.training.renting.fc2 import ByMeasurement
+from ganger.recipes.training.renting.mlcloudprice import Cheapest
 
 
 @dataclass(frozen=True)
@@ -127,3 +128,29 @@ def fc2(threshold: Part = 0.5, budget: Positive | None = None) -> Policy:
         return ByMeasurement(threshold, hourly=goal.dollars / hours, stated=True)
 
     return renting("fc2", chooser, budget)
+
+
+@recipe(
+    Paper(
+        "Analysis and Exploitation of Dynamic Pricing in the Public Cloud for ML Training",
+        "Narayanan et al.",
+        "DISPA",
+        2020,
+        "cost, JCT",
+    ),
+    needs="durations, throughputs",
+    reconstructed="savings are reckoned for a `stay` at the prices of the moment; jobs move to"
+    " machines that are free, by a linear programme rounded; where a job does not say what a move"
+    " takes, `move` is assumed",
+    wants=("machines for rent",),
+)
+def mlcloudprice(every: Period = DAY, stay: Period = DAY, move: Duration = 5 * MINUTE) -> Policy:
+    """Each job runs on the kind of machine, in the zone and the market, in which its work is
+    cheapest now, and moves when prices have changed enough.
+
+    A job begins where price over throughput is least, on machines that are in time for its deadline
+    if there are such. Every `every` those that run are looked at together: a programme says who
+    moves where, so that what they save in the next `stay` is most. A job moves only if that is more
+    than the move costs. When its machines are taken away, it goes to the cheapest that are left.
+    """
+    return Heeding(RentingPolicy("mlcloudprice", Cheapest(every, stay, move)))
