@@ -67,6 +67,7 @@ VARIANTS = [
     "liquid(limit=9,share=4,racks=1,generations=3)",
     "salus(iterations=preempt)",
     "salus(iterations=round_robin,share=3)",
+    "mlcloudprice(every=3s,move=1s)",
     "fifo(walk=skip)",
     "srtf(walk=strict,min_run=3s)",
     "priority(preempt=no)",

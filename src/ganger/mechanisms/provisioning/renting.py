@@ -234,7 +234,9 @@ class RentingPolicy:
         self._look(view, memory, market)
         moved = self._move(view, memory)
         actions = self._switch(view, memory, whole, moved)
-        reasons = [Reason("Resources", "RentingPolicy", until=_CHANGES)] if blocked else []
+        numbers = {"with_machines_jobs": float(len(memory.leases))}
+        wait = Reason("Resources", "RentingPolicy", evidence=numbers, until=_CHANGES)
+        reasons = [wait] if blocked else []
         wake = memory.due if self.tenancy.every and len(view.active) else NEVER
         changes = [kind.changes_after(view.now) for kind in whole.instances] if blocked else []
         changes += memory.going.values() if blocked else ()
