@@ -60,7 +60,10 @@ def test_the_cheapest_in_time_and_what_comes_nearest_by_hand() -> None:
     """10 h on a V100 for $3 an hour, 40 h on a K80 for $0.5; up to four of either go as many times
     as fast, so that each costs the same: $30, or $20 on K80."""
     rent = machines(on_demand(3.0), on_demand(0.5, kind="K80"))
-    find = lambda goal: asked(TEN_HOURS, rent, goal)  # noqa: E731
+
+    def find(goal: Goal) -> RentalAdvice:
+        return asked(TEN_HOURS, rent, goal)
+
     assert told(find(Goal(10 * 3600)).pick) == ("4 x 1xK80", 10.0, 20.0)
     assert told(find(Goal(9 * 3600)).pick) == ("2 x 1xV100", 5.0, 30.0)
     assert told(find(Goal(dollars=25.0)).pick) == ("4 x 1xK80", 10.0, 20.0), "the fastest for that"

@@ -86,10 +86,8 @@ def test_cynthia_takes_the_cheapest_that_is_in_time_and_names_what_comes_nearest
         Valued(each, each.seconds, each.expected(0))
         for each in ByModel(stated=True)(kinds(machine(1.0)), work)
     ]
-    assert [(each.seconds, each.dollars) for each in every] == [
-        (pytest.approx(7200), pytest.approx(4.0)),
-        (pytest.approx(3600), pytest.approx(3.0)),
-    ]
+    assert [each.seconds for each in every] == pytest.approx([7200, 3600])
+    assert [each.dollars for each in every] == pytest.approx([4.0, 3.0])
     for goal, gpus in ((Goal(), 2), (Goal(7200), 2), (Goal(dollars=10), 2)):
         pick = decide(every, goal).pick
         assert pick is not None
@@ -100,7 +98,8 @@ def test_cynthia_takes_the_cheapest_that_is_in_time_and_names_what_comes_nearest
     assert (late.fastest.rental.gpus, late.cheapest) == (2, None)
     poor = decide(every, Goal(7200.0, 1.0))
     assert poor.cheapest is not None
-    assert (poor.cheapest.dollars, poor.fastest) == (pytest.approx(3.0), None)
+    assert poor.cheapest.dollars == pytest.approx(3.0)
+    assert poor.fastest is None
 
 
 def test_workers_that_do_not_wait_compute_and_communicate_in_turn_and_need_more_batches() -> None:

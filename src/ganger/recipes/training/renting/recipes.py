@@ -149,8 +149,8 @@ def mlcloudprice(every: Period = DAY, stay: Period = DAY, move: Duration = 5 * M
     cheapest now, and moves when prices have changed enough.
 
     A job begins where price over throughput is least, on machines that are in time for its deadline
-    if there are such. Every `every` those that run are looked at together: a programme says who
-    moves where, so that what they save in the next `stay` is most. A job moves only if that is more
+    if there are such. Every `every` those that run are looked at together: a programme says which
+    move where, so that what they save in the next `stay` is most. A job moves only if that is more
     than the move costs. When its machines are taken away, it goes to the cheapest that are left.
     """
     return Heeding(RentingPolicy("mlcloudprice", Cheapest(every, stay, move)))
