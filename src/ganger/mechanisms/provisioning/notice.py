@@ -36,6 +36,6 @@ class Heeding:
                 if running and saves and any(slot.node in going for slot in held or ()):
                     view.draft.stop(job, "revoked")
         plan, memory = self.inner.decide(view, revived(memory, self.inner.decide))
-        if any(offer is not None and offer.notice for offer in view.nodes.offers):
+        if any(group.offer is not None and group.offer.notice for group in view.nodes.spec.nodes):
             plan.until |= CAPACITY_LOST
         return plan, memory

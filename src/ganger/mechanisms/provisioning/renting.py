@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar, Protocol
 
 import msgspec
 import numpy as np
 
 from ganger.core.books.empty import EmptyCluster
-from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, STARTED
+from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED, STARTED, WOKE
 from ganger.core.plan import Placement, Plan, Provision, Reason
-from ganger.core.spec import NodeSpec, OnPreempt, Shape
+from ganger.core.spec import Locality, NodeSpec, OnPreempt, Shape
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.common.believed import believed_duration, believed_speed
+from ganger.mechanisms.placement.place import on_nodes
 from ganger.mechanisms.provisioning.instances import Catalogue, Instance
 from ganger.mechanisms.provisioning.rentals import Demand, Free, Rental
 
@@ -44,7 +46,8 @@ class Lease(msgspec.Struct, frozen=True):
 class RentMemory(msgspec.Struct):
     """By job what is rented for it, and where it moves to as soon as that is there; nodes that were
     switched on and not off again, and those of them that have not come up yet; by the first row of
-    a kind of which a machine is going away, until when; when jobs are looked at next."""
+    a kind of which a machine is going away, until when; when jobs are looked at next; whether no
+    node is on that nobody rents."""
 
     leases: dict[int, Lease] = {}
     moves: dict[int, Lease] = {}
@@ -52,12 +55,19 @@ class RentMemory(msgspec.Struct):
     coming: set[int] = set()
     going: dict[int, int] = {}
     due: int = 0
+    settled: bool = False
+
+    def rented(self) -> set[int]:
+        """The nodes of all leases."""
+        leases = [*self.leases.values(), *self.moves.values()]
+        return set(chain.from_iterable([lease.nodes for lease in leases]))
 
     def copy(self) -> RentMemory:
         """Another one that says the same."""
         return RentMemory(
-            {**self.leases}, {**self.moves}, {*self.on}, {*self.coming}, {**self.going}, self.due
-        )
+            {**self.leases}, {**self.moves}, {*self.on}, {*self.coming}, {**self.going}, self.due,
+            self.settled,
+        )  # fmt: skip
 
 
 class Tenancy(Protocol):
@@ -85,6 +95,7 @@ class Whole(Catalogue):
     def __init__(self, view: View) -> None:
         super().__init__(view.nodes, takes=_any)
         self.kind_of = {row: each for each in self.instances for row in each.rows}
+        self.rentable = frozenset(view.nodes.rentable)
         self._fits: dict[object, bool] = {}
 
     def fits(self, view: View, kind: Instance, shape: Shape, sizes: tuple[int, ...] = ()) -> bool:
@@ -116,11 +127,6 @@ class Market:
 
     def __init__(self, view: View, memory: RentMemory, whole: Whole) -> None:
         self.view, self.whole, self.memory = view, whole, memory
-        ledger = view.ledger
-        held = {slot.node for _, places in ledger.holds.values() for slot in places}
-        taken = {node for lease in memory.leases.values() for node in lease.nodes}
-        taken |= {node for lease in memory.moves.values() for node in lease.nodes}
-        self.taken = held | set(ledger.leaving) | taken
         self._free: dict[int, list[int]] | None = None
 
     @property
@@ -128,22 +134,26 @@ class Market:
         """Rows that nobody has and that can be had now, by the first row of their kind: those that
         are up first."""
         if self._free is None:
-            self._free = {each.first: list(self._rows(each)) for each in self.whole.instances}
+            taken = self.memory.rented() | self.view.ledger.leaving.keys()
+            self._free = {each.first: self._rows(each, taken) for each in self.whole.instances}
         return self._free
 
-    def _rows(self, kind: Instance) -> Iterator[int]:
+    def _rows(self, kind: Instance, taken: set[int]) -> list[int]:
         """A kind of which some machine is going away is on its way out, as far as one can see. A
         node that was switched on and went down again is broken."""
-        ledger, broken = self.view.ledger, self.memory.on - self.memory.coming
         if kind.first in self.memory.going:
-            return
-        able = [
-            row
-            for row in kind.rows[: kind.to_be_had(self.view.now)]
-            if row not in self.taken
-            and (ledger.up[row] or (kind.offer.rentable and row not in broken))
-        ]
-        yield from sorted(able, key=lambda row: (not ledger.up[row], row))
+            return []
+        up, broken = self.view.ledger.up, self.memory.on - self.memory.coming
+        rows = [row for row in kind.rows[: kind.to_be_had(self.view.now)] if row not in taken]
+        able = [row for row in rows if up[row]]
+        if kind.offer.rentable and len(able) < len(rows):
+            able += [row for row in rows if not up[row] and row not in broken]
+        return able
+
+    @property
+    def open(self) -> bool:
+        """Whether there is any machine that nobody has."""
+        return any(self.by_kind.values())
 
     def free(self, job: int) -> list[Free]:
         """How many machines of each kind that may run the job nobody has."""
@@ -171,21 +181,15 @@ class Market:
         rows, view = self.by_kind[rental.instance.first], self.view
         shape = view.draft.shape(job)
         sizes = shape.sizes(rental.gpus) if rental.gpus else ()
-        books = view.cached(EmptyCluster, view.nodes)
-        cell = self.cell_of(rental.instance)
         used = sum(n * role.needs.gpus for n, role in zip(sizes, shape.roles, strict=False))
         if sizes and used != rental.gpus:
             return None  # a worker has several GPUs, and this is no multiple of them
         if len(rows) < rental.machines or not self.whole.fits(view, rental.instance, shape, sizes):
             return None
-        cells = [books.ledger.cells[cell]]
-        for some in (rows[: rental.machines], rows):
-            others = [node for node in cells[0].nodes if node not in set(some)]
-            with books.ledger.hidden(others):
-                place = books.ledger.find(shape, sizes, cells=cells)
-            if place is not None:
-                break
-        else:
+        place = self._plain(rental, rows) if shape.is_plain else None
+        if place is None or shape.locality < Locality.ANY:
+            place = self._found(job, sizes, rental, rows)
+        if place is None:
             return None
         nodes = {slot.node for slot in place}
         if rental.server is not None:
@@ -194,6 +198,30 @@ class Market:
                 return None
             nodes.update(theirs[: rental.servers])
         return self._take(Lease(place, tuple(sorted(nodes)), rental.instance.first))
+
+    def _plain(self, rental: Rental, rows: Sequence[int]) -> Placement | None:
+        """Whole GPUs of the first machines, each full but the last."""
+        each, rest = rental.instance.gpus, rental.gpus
+        counts = list[tuple[int, int]]()
+        for row in rows[: rental.machines]:
+            counts.append((row, min(each, rest)))
+            rest -= counts[-1][1]
+        books = self.view.cached(EmptyCluster, self.view.nodes)
+        return None if rest or not rental.gpus else on_nodes(books.ledger, tuple(sorted(counts)))
+
+    def _found(
+        self, job: int, sizes: tuple[int, ...], rental: Rental, rows: Sequence[int]
+    ) -> Placement | None:
+        """Where the shape fits on the first machines, else on any that are free."""
+        shape = self.view.draft.shape(job)
+        books = self.view.cached(EmptyCluster, self.view.nodes)
+        cell = books.ledger.cell_of[rental.instance.first]
+        for some in ({*rows[: rental.machines]}, {*rows}):
+            with books.ledger.hidden([node for node in cell.nodes if node not in some]):
+                place = books.ledger.find(shape, sizes, cells=[cell])
+            if place is not None:
+                return place
+        return None
 
     def anywhere(self, job: int) -> Lease | None:
         """Machines of any kinds for a job that fits on no machines of one kind alone."""
@@ -208,7 +236,6 @@ class Market:
         return self._take(Lease(place, nodes, -1))
 
     def _take(self, lease: Lease) -> Lease:
-        self.taken.update(lease.nodes)
         for row in lease.nodes:
             self.by_kind[self.whole.kind_of[row].first].remove(row)
         return lease
@@ -226,14 +253,16 @@ class RentingPolicy:
 
     def decide(self, view: View, memory: RentMemory | None) -> tuple[Plan, RentMemory]:
         """Rent, start, move, give back."""
-        memory = memory.copy() if memory else RentMemory()
         whole = view.cached(Whole, view)
+        before = memory or _adopted(view, whole)
+        memory = before.copy()
         self._drop(view, memory, whole)
         market = Market(view, memory, whole)
         blocked = self._rent(view, memory, market)
         self._look(view, memory, market)
         moved = self._move(view, memory)
-        actions = self._switch(view, memory, whole, moved)
+        same = memory.settled and memory.leases == before.leases and memory.moves == before.moves
+        actions = [] if same else self._switch(view, memory, whole, moved)
         numbers = {"with_machines_jobs": float(len(memory.leases))}
         wait = Reason("Resources", "RentingPolicy", evidence=numbers, until=_CHANGES)
         reasons = [wait] if blocked else []
@@ -242,15 +271,17 @@ class RentingPolicy:
         changes += memory.going.values() if blocked else ()
         if moved or any(row in memory.on for row in view.ledger.leaving):
             changes.append(view.now + SETTLES)
-        plan = view.draft.plan(reasons, min([wake, *changes]), _CHANGES)
+        until = _CHANGES | (STARTED if self.tenancy.every or moved else 0)
+        plan = view.draft.plan(reasons, min([wake, *changes]), until)
         plan.actions += actions
         return plan, memory
 
     def _drop(self, view: View, memory: RentMemory, whole: Whole) -> None:
         """Leases of jobs that are over, and those of waiting jobs of which a machine is gone or is
         not to be had."""
-        live = {*view.pending.tolist(), *view.active.tolist()}
         holds, up, going = view.draft.holds, view.ledger.up, view.ledger.going
+        pending, active = set(view.pending.tolist()), set(view.active.tolist())
+        stopped = {job for job in active if going and holds(job) is None}
         memory.coming = {row for row in memory.coming if not up[row]}
         memory.going |= {whole.kind_of[row].first: until for row, until in going.items()}
         memory.going = {kind: until for kind, until in memory.going.items() if until > view.now}
@@ -263,16 +294,14 @@ class RentingPolicy:
                 for row in lease.nodes
             )
 
-        memory.leases = {
-            job: lease
-            for job, lease in memory.leases.items()
-            if job in live and (holds(job) is not None or not lost(lease))
-        }
-        memory.moves = {
-            job: lease
-            for job, lease in memory.moves.items()
-            if job in memory.leases and holds(job) is not None and not lost(lease)
-        }
+        for job in memory.leases.keys() - pending - active:
+            del memory.leases[job]
+        for job in memory.leases.keys() & (pending | stopped):
+            if lost(memory.leases[job]):
+                del memory.leases[job]
+        for job in [*memory.moves]:
+            if job not in active - stopped or lost(memory.moves[job]):
+                del memory.moves[job]
 
     def _rent(self, view: View, memory: RentMemory, market: Market) -> bool:
         """Machines for jobs that have none, and starts where they are there; whether some job has
@@ -280,21 +309,28 @@ class RentingPolicy:
         blocked = set[int]()
         for job in self._waiting(view):
             lease = memory.leases.get(job)
-            shape = int(view.jobs.shape[job])
-            if lease is None and shape not in blocked:
+            if lease is None:
+                shape = view.at.shape[job]
+                if shape in blocked or not market.open:
+                    blocked.add(shape)
+                    continue
                 lease = self._leased(view, market, job)
                 if lease is None:
                     blocked.add(shape)
-                else:
-                    memory.leases[job] = lease
-            if lease is not None and _there(view, lease):
+                    continue
+                memory.leases[job] = lease
+            if _there(view, lease):
                 view.draft.start(job, lease.placement)
         return bool(blocked)
 
     def _waiting(self, view: View) -> list[int]:
-        holds = view.draft.holds
-        stopped = [job for job in view.active.tolist() if holds(job) is None]
-        return sorted([*view.pending.tolist(), *stopped])
+        """Jobs without devices, also those that are told to leave in this decision."""
+        waiting: list[int] = view.pending.tolist()
+        if view.ledger.going:
+            holds = view.draft.holds
+            waiting += [job for job in view.active.tolist() if holds(job) is None]
+            waiting.sort()
+        return waiting
 
     def _leased(self, view: View, market: Market, job: int) -> Lease | None:
         free = market.free(job)
@@ -345,27 +381,33 @@ class RentingPolicy:
     ) -> list[Provision]:
         """Switch on what is rented and not on, and off what is on and nobody's. A broken node stays
         on until it is up again, so that it is known."""
-        up, actions = view.ledger.up, list[Provision]()
-        leases = [*memory.leases.values(), *memory.moves.values()]
-        rented = {node for lease in leases for node in lease.nodes}
-        busy = {slot.node for _, places in view.ledger.holds.values() for slot in places}
-        busy |= set(view.ledger.leaving) | moved
-        for row in view.nodes.rentable:
-            on = row in memory.on or up[row]
-            if row in rented and not on:
-                actions.append(Provision(row, "on"))
-                memory.on.add(row)
-                memory.coming.add(row)
-            elif row not in rented and row not in busy and on:
-                known = up[row] or row in memory.coming or row in view.ledger.going
-                if known or not whole.to_be_had(row, view.now):
-                    actions.append(Provision(row, "off"))
-                    memory.on.discard(row)
-                    memory.coming.discard(row)
+        up, going, actions = view.ledger.up, view.ledger.going, list[Provision]()
+        rented, leaving = memory.rented(), view.ledger.leaving
+        for row in sorted((rented & whole.rentable) - memory.on):
+            actions.append(Provision(row, "on"))
+            memory.on.add(row)
+            memory.coming.add(row)
+        for row in sorted(memory.on - rented - moved - leaving.keys()):
+            known = up[row] or row in memory.coming or row in going
+            if known or not whole.to_be_had(row, view.now):
+                actions.append(Provision(row, "off"))
+                memory.on.discard(row)
+                memory.coming.discard(row)
+        memory.settled = memory.on <= rented
         return actions
 
 
-_CHANGES = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | STARTED
+def _adopted(view: View, whole: Whole) -> RentMemory:
+    """What is known at the first decision: machines that are on, and the jobs that run on them."""
+    memory = RentMemory(on={row for row in whole.rentable if view.ledger.up[row]})
+    for job, (_, places) in view.ledger.holds.items():
+        nodes = tuple(sorted({slot.node for slot in places}))
+        kinds = {whole.kind_of[node].first for node in nodes}
+        memory.leases[job] = Lease(places, nodes, kinds.pop() if len(kinds) == 1 else -1)
+    return memory
+
+
+_CHANGES = CAPACITY_FREED | CAPACITY_LOST | QUEUED | COMMANDED | WOKE
 
 
 def _there(view: View, lease: Lease) -> bool:
