@@ -64,10 +64,8 @@ class RentMemory(msgspec.Struct):
 
     def copy(self) -> RentMemory:
         """Another one that says the same."""
-        return RentMemory(
-            {**self.leases}, {**self.moves}, {*self.on}, {*self.coming}, {**self.going}, self.due,
-            self.settled,
-        )  # fmt: skip
+        parts = {**self.leases}, {**self.moves}, {*self.on}, {*self.coming}, {**self.going}
+        return RentMemory(*parts, self.due, self.settled)
 
 
 class Tenancy(Protocol):
