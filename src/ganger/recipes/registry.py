@@ -283,9 +283,6 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(word for word in words if word)
 
 
-_S = "ganger.recipes.serving."
-
-
 def recipes(plane: str = "training") -> list[str]:
     """The names of all recipes of one of `PLANES`, in alphabetical order."""
     return sorted(PLANES[plane])
