@@ -116,6 +116,11 @@ class JobTable:
         """Services, and their replicas."""
         return self.open_ended if self.of_search is None else self.open_ended & ~self.of_search
 
+    @property
+    def in_searches(self) -> int:
+        """How many of the jobs are experiments and their trials."""
+        return 0 if self.of_search is None else int(self.of_search.sum())
+
     def __repr__(self) -> str:
         return f"<JobTable of {len(self.name)} jobs>"
 

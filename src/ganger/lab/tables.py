@@ -142,14 +142,14 @@ def experiments_table(runs: Sequence[Run]) -> RenderableType:
             duration(figures["seconds"]),
             f"{figures['gpu_hours']:,.2f}",
             *["-" if cost is None else f"{cost:,.2f}"] * priced,
-            _limits_kept(figures),
+            limits_kept(figures),
         )
     return Stack(
         table, Text("Best: of its metric, and how long after its submission.", style="dim")
     )
 
 
-def _limits_kept(figures: Mapping[str, Any]) -> str:
+def limits_kept(figures: Mapping[str, Any]) -> str:
     """Whether deadline and budget were kept, as far as there are any."""
     kept = [figures[name] for name in ("deadline_kept", "budget_kept") if figures[name] is not None]
     return "" if not kept else "yes" if all(kept) else "no"

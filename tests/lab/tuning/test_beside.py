@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -177,3 +178,25 @@ def test_what_does_not_fit_is_one_error(folder: Path, text: str, message: str) -
     failed = run(folder / "s.toml")
     assert isinstance(failed.exception, BadInput), (failed.output, failed.exception)
     assert message in str(failed.exception)
+
+
+def test_the_report_of_jobs_has_a_table_of_experiments(folder: Path) -> None:
+    """By recipe for the jobs, as means over seeds; without experiments there is none."""
+    seeds = SCENARIO.replace("[[", 'seeds = "0,1"\n[[')
+    (folder / "s.toml").write_text(seeds + 'trace = "jobs.csv"\n')
+    assert run(folder / "s.toml", "--report", folder / "r.html").exit_code == 0
+    found = json.loads(run(folder / "s.toml", "--json").output)["runs"]
+    (recipe,) = {seed["experiments"][0]["recipe"] for seed in found}
+    searches = [seed["experiments"][0]["metrics"] for seed in found]
+    page = (folder / "r.html").read_text()
+    assert re.search(r">2<[^>]*>\s*<[^>]*>jobs<", page), "searches and trials are none"
+    section = page[page.index('<section id="experiments"') :].partition("</section>")[0]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", section)
+    assert cells[:2] == ["lr", recipe]
+    assert cells[2] == f"{sum(each['trials'] for each in searches) / 2:,.0f}"
+    assert cells[3] == f"{sum(each['best'] for each in searches) / 2:.4g}"
+    assert cells[6] == f"{sum(each['gpu_hours'] for each in searches) / 2:,.2f}"
+    assert cells[-1] == "yes"
+    done = run(folder / "jobs.csv", "--cluster", "1x8xT4", "--report", folder / "plain.html")
+    assert done.exit_code == 0
+    assert '<section id="experiments"' not in (folder / "plain.html").read_text()

@@ -23,6 +23,7 @@ from ganger.lab.report.page import (
     whole,
 )
 from ganger.lab.report.page import estimate as _estimate
+from ganger.lab.report.searches.beside import experiments
 from ganger.lab.result import Run
 from ganger.lab.simulating.waited import hours, shares
 
@@ -77,6 +78,7 @@ def render(runs: Sequence[Run], title: str = "Ganger report", origin: Origin | N
         provenance=_provenance(runs, origin),
         one_seed=one_seed(group.seeds for group in groups),
         has_services=any(p["services"] for p in panels),
+        has_experiments=any(p["experiments"] for p in panels),
         has_lanes=any(run.service_watched for run in runs),
         has_bills=any(p["bills"] for p in panels),
         priced=any(run.cost for run in runs),
@@ -106,6 +108,7 @@ def _panel(groups: list[Group], labels: list[str], at: int) -> dict[str, Any]:
         "tenants": series.tenants(groups),
         "undrawn": _undrawn(groups),
         "services": services.tables(groups, colours, at),
+        "experiments": experiments(groups, colours),
         "chart": chart,
     }
 
@@ -160,7 +163,7 @@ def _everything(groups: list[Group]) -> list[tuple[str, list[str]]]:
 
 def _facts(runs: Sequence[Run], labels: list[str]) -> list[tuple[str, str]]:
     """The strip of figures under the title."""
-    sizes = sorted({len(run.jobs.name) for run in runs})
+    sizes = sorted({len(run.jobs.name) - run.jobs.in_searches for run in runs})
     gpus = sorted({run.cluster_gpus for run in runs})
     seeds = len({run.seed for run in runs})
     return [
