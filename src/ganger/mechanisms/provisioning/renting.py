@@ -94,6 +94,7 @@ class Whole(Catalogue):
         super().__init__(view.nodes, takes=_any)
         self.kind_of = {row: each for each in self.instances for row in each.rows}
         self.rentable = frozenset(view.nodes.rentable)
+        self.sets = {each.first: frozenset(each.rows) for each in self.instances}
         self._fits: dict[object, bool] = {}
 
     def fits(self, view: View, kind: Instance, shape: Shape, sizes: tuple[int, ...] = ()) -> bool:
@@ -141,12 +142,13 @@ class Market:
         node that was switched on and went down again is broken."""
         if kind.first in self.memory.going:
             return []
-        up, broken = self.view.ledger.up, self.memory.on - self.memory.coming
-        rows = [row for row in kind.rows[: kind.to_be_had(self.view.now)] if row not in taken]
-        able = [row for row in rows if up[row]]
-        if kind.offer.rentable and len(able) < len(rows):
-            able += [row for row in rows if not up[row] and row not in broken]
-        return able
+        every, up = kind.to_be_had(self.view.now), self.view.ledger.up
+        rows = self.whole.sets[kind.first] if every == kind.count else set(kind.rows[:every])
+        free = rows - taken
+        if not kind.offer.rentable:
+            return [row for row in sorted(free) if up[row]]
+        on = free & self.memory.on
+        return [row for row in sorted(on) if up[row]] + sorted(free - on | on & self.memory.coming)
 
     @property
     def open(self) -> bool:
