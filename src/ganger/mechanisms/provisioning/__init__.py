@@ -1,1 +1,1 @@
-"""Nodes switched on and off."""
+"""Nodes switched on and off; machines that are rented for jobs, and what they cost."""
