@@ -103,6 +103,7 @@ OURS: dict[str, str] = {
     " cache=none",
     "coda": "start=2, every=1m 00s, threshold=0.02, loss=0.05, reserved=0.75, large=4, part=0.5,"
     " throttle=bandwidth, walk=skip",
+    "cocktail": "accuracy=0.97, least=30, start=all, size=64",
     "co-scheml": "bound=1.5, share=2, skip=false",
     "cpu-disaggregation": "cores=4.0, pool=1000, walk=strict",
     "delay-scheduling": "node_wait=1m 00s, rack_wait=1m 00s, node_skips=none, rack_skips=0,"
@@ -196,6 +197,7 @@ OURS: dict[str, str] = {
     "tgs": "busy=0.8, period=1.0 s",
     "tiresias": "starvation=none, consolidate=true, walk=skip, min_run=0 s, fit=best,"
     " interval=none",
+    "tolerance-tiers": "aim=latency, tiers=, samples=1000, size=64",
     "topology-aware": "threshold=0.0, walk=strict",
     "tune.asha": "trials=27, eta=3, first=1.0, epochs=81.0, variant=stop, beyond=false, mode=min,"
     " gpus=1",

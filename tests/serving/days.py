@@ -14,7 +14,19 @@ from msgspec.structs import replace
 from ganger.core.serving.router import Abilities
 from ganger.core.serving.world import Known, Lane, Latencies, Pipeline, Store
 from ganger.sim.requests.trouble import Change
-from serving.rig import MS, Asked, affine, lanes, model, pipeline, placed, speaker, table
+from serving.rig import (
+    MS,
+    Asked,
+    affine,
+    lanes,
+    model,
+    pipeline,
+    placed,
+    recorded,
+    scored,
+    speaker,
+    table,
+)
 
 
 @dataclass
@@ -29,6 +41,7 @@ class Day:
     families: Sequence[tuple[str, tuple[int, ...]]] = ()
     pipelines: Sequence[Pipeline] = ()
     says: Sequence[Sequence[int] | None] = ()
+    scores: Sequence[Sequence[Sequence[float]] | None] = ()
     changes: list[Change] = field(default_factory=list)
 
 
@@ -145,14 +158,20 @@ def minute() -> Day:
 
 def families() -> Day:
     """Requests name families whose models differ in accuracy; some inputs come again."""
+    says = [[0, 1, 2, 3, 0, 1, 2, 3, 0, 1], [0, 1, 2, 2, 2, 1, 1, 3, 0, 1], [3] * 10]
+    sure = [[2.0] * 10, [1.0, 1, 1, 0, 0, 1, 0, 1, 1, 1], [0.1, 0, 0, 2, 0, 0, 0, 2, 0, 0]]
+    scores = [scored(*each) for each in zip(says, sure, strict=True)]
+    of = [
+        recorded(said * 150, says[0] * 150, table * 150)
+        for said, table in zip(says, scores, strict=True)
+    ]
     models = [
-        replace(known, accuracy=accuracy)
-        for known, accuracy in zip(MODELS, (0.7, 0.93, 0.55), strict=True)
+        replace(MODELS[at], accuracy=accuracy, recorded=of[at])
+        for at, accuracy in enumerate((0.7, 0.93, 0.55))
     ]
     asked = requests(Dice(5), 130, 3.0, 5, (9.0, 25.0, 80.0, 400.0))
-    says = [[0, 1, 2, 3, 0, 1, 2, 3, 0, 1], [0, 1, 2, 2, 2, 1, 1, 3, 0, 1], [3] * 10]
     groups = [("ab", (0, 1)), ("abc", (0, 1, 2))]
-    return Day(models, alike(3), asked, families=groups, says=says)
+    return Day(models, alike(3), asked, families=groups, says=says, scores=scores)
 
 
 def pipelines() -> Day:

@@ -45,6 +45,8 @@ VARIANTS = [
     "clipper(selection=exp4,rate=0.4,by_tenant=yes)",
     "clockwork(largest=4,longest=9ms,margin=1ms)",
     "clockwork(margin=0)",
+    "cocktail(accuracy=0.6,every=1s,least=3,size=2)",
+    "cocktail(start=formula,accuracy=0.9)",
     "dybatch(slice=2)",
     "ebird(sizes=4;2,most=5)",
     "ebird(sizes=3;1;1,tick=2500us)",
@@ -71,6 +73,8 @@ VARIANTS = [
     "serve.triton(size=2,longest=3)",
     "serve.triton(size=4,delay=7ms,preferred=2;3)",
     "serve.triton(delay=20ms,preferred=3,longest=5)",
+    "tolerance-tiers(aim=cost,tiers=a:0.3;b:0.1:latency,size=2)",
+    "tolerance-tiers(tolerance=0.35,confidence=0.6,samples=50)",
     "swayam(frontends=1,window=1s,windows=2,horizon=100ms,idle=60ms)",
     "swayam(frontends=3,window=1s,horizon=2s,idle=2s,part=0.8,prunes=no)",
 ]
@@ -143,7 +147,7 @@ def decided(recipe: str, day: Day) -> str:
             chunks,
             [seen],
             keep=CHUNK,
-            outputs=Outputs(day.says) if day.says else None,
+            outputs=Outputs(day.says, day.scores) if day.says else None,
         )
         drive(plane, day.changes)
         plane.finish()

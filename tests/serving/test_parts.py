@@ -151,6 +151,21 @@ def test_what_each_recipe_does_by_default() -> None:
         "serve.clairvoyant": {"full": "2.0", "order": "least", "size": "128", "steps": "true"},
         "serve.bentoml": {"size": "100", "latency": "1m 00s", "cache": "none"},
         **{f"cache.{name}": {} for name in ("lru", "lfu", "random", "clairvoyant")},
+        "cocktail": {
+            "accuracy": "0.97",
+            "every": "10.0 s",
+            "least": "30",
+            "start": "all",
+            "size": "64",
+        },
+        "tolerance-tiers": {
+            "tolerance": "0.01",
+            "aim": "latency",
+            "tiers": "",
+            "confidence": "0.999",
+            "samples": "1000",
+            "size": "64",
+        },
         "swayam": {
             "frontends": "2",
             "window": "5.0 s",

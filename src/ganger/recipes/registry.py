@@ -174,7 +174,7 @@ ALSO_CALLED = {
 }  # fmt: skip
 """What else systems and their variants are called: names of authors and of variants, each with the
 recipe and the arguments that it is."""
-_T = "ganger.recipes.training."
+_T, _S = "ganger.recipes.training.", "ganger.recipes.serving."
 CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("fifo", "sjf", "srtf", "srsf", "priority", "edf"), _T + "baselines"),
     **dict.fromkeys(("las", "mlfq", "tiresias", "gittins", "e-las"), _T + "attained.recipes"),
@@ -248,6 +248,7 @@ PLANES: dict[str, dict[str, str]] = {
         ),
         **dict.fromkeys(("serve.composed",), "ganger.recipes.serving.composed"),
         **dict.fromkeys(("nexus",), "ganger.recipes.serving.nexus.recipes"),
+        **dict.fromkeys(("tolerance-tiers", "cocktail"), _S + "ensembles.recipes"),
     },
 }  # fmt: skip
 """By what a recipe decides over, the same: all jobs; services (`--serving`); the trials of one
@@ -286,7 +287,6 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(word for word in words if word)
 
 
-_S = "ganger.recipes.serving."
 _MECHANISMS = "ganger.mechanisms."
 _RECIPES = "ganger.recipes."
 

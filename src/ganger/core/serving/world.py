@@ -10,7 +10,9 @@ from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from ganger.core.errors import InvariantError
 from ganger.core.serving.tokens import Cached, Times
@@ -181,6 +183,16 @@ class Latencies(Struct, frozen=True):
         return len(self.mean) - 1
 
 
+class Recorded(Struct, frozen=True, eq=False):
+    """The answers of a model to a labelled data set, by input: the class that it gave (`gave`), the
+    true one (`labels`), and `scores`, the numbers that it gave for every class (None: not
+    recorded). The inputs are the same for all models of a family."""
+
+    gave: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    scores: NDArray[np.float64] | None = None
+
+
 class Known(Struct, frozen=True):
     """What is known of a model: latency by (type of device, share), bytes, microseconds to load by
     type, accuracy (nan: not known), segment borders as shares of its time; `beside`: like latency,
@@ -188,7 +200,7 @@ class Known(Struct, frozen=True):
     `tokens`: of a token model, what steps take, by type of device, and then `latencies` are of
     whole requests of usual lengths; `cache_bytes`: of the cache for each token;
     `layers`: identities of the segments, "" for one that is like no other: models that begin with
-    the same ones can run those together."""
+    the same ones can run those together; `recorded`: its answers to a labelled data set."""
 
     name: str
     latencies: Mapping[tuple[str, float], Latencies]
@@ -200,6 +212,7 @@ class Known(Struct, frozen=True):
     tokens: Mapping[str, Times] = {}
     cache_bytes: int = 0
     layers: tuple[str, ...] = ()
+    recorded: Recorded | None = None
 
     def part(self, first: int, last: int) -> float:
         """The part of its time that it takes from a segment on to another (0: to its end)."""

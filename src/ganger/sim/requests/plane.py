@@ -90,7 +90,7 @@ class Plane:
         outputs: Outputs | None = None,
     ) -> None:
         self.world, self.router = world, router
-        self._outputs = outputs
+        self._outputs, self._weighs = outputs, router.can.weighs
         self.physics, self._chunks, self._watches = physics, chunks, list(watches)
         self._steps = Steps(world) if any(known.tokens for known in world.models) else None
         self.on_retire, self._keep = on_retire, keep
@@ -430,7 +430,10 @@ class Plane:
         said: tuple[Sequence[int], ...] = ()
         if self._outputs is not None and isinstance(order, Batch) and end.outcome == OK:
             said = tuple([self._outputs.of(world, part) for part in order.parts])
-        done = Ended(order, end.outcome, now - end.began, end.operator, said, over)
+        scores: tuple[Sequence[Sequence[float]], ...] = ()
+        if said and self._weighs and self._outputs is not None and isinstance(order, Batch):
+            scores = tuple([self._outputs.scores_of(world, part) for part in order.parts])
+        done = Ended(order, end.outcome, now - end.began, end.operator, said, over, scores)
         orders = self.router.ended(world, done)
         if orders is STAY:
             return False

@@ -2,6 +2,9 @@
 
 The file has an array `labels` (the true classes) and one of the same length for each model, called
 as the model; all hold whole numbers. Models that err on the same inputs are thereby known to.
+`MODEL.scores`, if it is there, has a row for each input: what the model gives for every class.
+`calibration`, if it is there, says which inputs recipes may know (1) and which are only asked for
+(0).
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +23,22 @@ MOST_BYTES: Final = 1 << 32
 _DOCS = "see docs/models-file.md"
 
 
-def read_predictions(path: Path) -> dict[str, NDArray[np.int64]]:
-    """All arrays of the file, by name. Raises BadInput."""
+_SCORES: Final = ".scores"
+_CLASSES: Final = 1 << 16
+"""No model tells more classes apart."""
+
+
+class Predictions(NamedTuple):
+    """`classes`: the array `labels`, and by model the classes that it gives; `scores`: by model,
+    what it gives for every class; `calibration`: the inputs that recipes may know, None: all."""
+
+    classes: dict[str, NDArray[np.int64]]
+    scores: dict[str, NDArray[np.float64]]
+    calibration: NDArray[np.bool_] | None
+
+
+def read_predictions(path: Path) -> Predictions:
+    """All arrays of the file. Raises BadInput."""
     where = str(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -38,9 +55,41 @@ def read_predictions(path: Path) -> dict[str, NDArray[np.int64]]:
     if "labels" not in arrays:
         raise BadInput("the array 'labels' is missing", where=where, mend=_DOCS)
     length = arrays["labels"].shape
+    scores = {name: arrays.pop(name) for name in [*arrays] if name.endswith(_SCORES)}
     for name, array in arrays.items():
         _check(name, array, length, where)
-    return {name: array.astype(np.int64) for name, array in arrays.items()}
+    for name, array in scores.items():
+        _check_scores(name, array, length, where)
+    calibration = arrays.pop("calibration", None)
+    if calibration is not None and not calibration.any():
+        raise BadInput(
+            "it says of no input that recipes may know it",
+            where=f"{where}: calibration",
+            mend="leave it out, or say it of some",
+        )
+    return Predictions(
+        {name: array.astype(np.int64) for name, array in arrays.items()},
+        {name.removesuffix(_SCORES): array.astype(np.float64) for name, array in scores.items()},
+        None if calibration is None else calibration != 0,
+    )
+
+
+def _check_scores(name: str, array: NDArray[Any], length: tuple[int, ...], where: str) -> None:
+    place = f"{where}: {name}"
+    if array.ndim != 2 or array.dtype.kind != "f" or not 2 <= array.shape[1] <= _CLASSES:
+        raise BadInput(
+            f"it is {array.ndim}-dimensional, of {array.dtype}",
+            where=place,
+            mend="give a row of numbers for each input, one for each of two classes or more",
+        )
+    if array.shape[:1] != length:
+        raise BadInput(
+            f"{len(array)} inputs where labels have {length[0]}",
+            where=place,
+            mend="give each input its scores",
+        )
+    if not np.isfinite(array).all():
+        raise BadInput("it holds values that are not finite", where=place, mend=_DOCS)
 
 
 def _check(name: str, array: NDArray[Any], shape: tuple[int, ...], where: str) -> None:

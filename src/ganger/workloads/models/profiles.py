@@ -168,9 +168,10 @@ class Utilisation:
 @dataclass(frozen=True, eq=False)
 class Model:
     """A model that services run. `accuracy`: nan where not known. `predicted`: the class that it
-    gives each input of a data set, whose true classes are `labels`. `bytes`: 0 where not stated.
-    `parameters`: (identity, bytes). `load`: seconds by tier. `onnx`: the file that is served, None
-    where none is named."""
+    gives each input of a data set, whose true classes are `labels`; `scores`: what it gives each
+    input for every class; `calibration`: which inputs recipes may know, None: all. `bytes`: 0 where
+    not stated. `parameters`: (identity, bytes). `load`: seconds by tier. `onnx`: the file that is
+    served, None where none is named."""
 
     name: str
     family: str = ""
@@ -186,6 +187,8 @@ class Model:
     operators: Operators | None = None
     utilisation: tuple[Utilisation, ...] = ()
     onnx: Path | None = None
+    scores: F64 | None = None
+    calibration: NDArray[np.bool_] | None = None
 
     @property
     def load_seconds(self) -> float:
