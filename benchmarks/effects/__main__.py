@@ -33,6 +33,7 @@ from effects import (
     serving_memory,
     serving_nexus,
     serving_planning,
+    serving_sharing,
     sharing,
     tuning,
 )
@@ -55,6 +56,7 @@ FAMILIES = (
     serving_memory,
     serving_nexus,
     serving_planning,
+    serving_sharing,
     tuning,
 )
 HEAD = """# Published effects, in shape

@@ -141,6 +141,7 @@ OURS: dict[str, str] = {
     "hyperdrive": "trials=100, target=none, kill=none, every=5.0, epochs=100.0, deadline=none,"
     " mode=min, gpus=1",
     "hypersched": "trials=100, deadline=none, most_gpus=8, dealing=uniform, mode=min, gpus=1",
+    "irina": "streams=2, batches=true, stacks=true, preempts=true",
     "jigsaw": "fraction=0.5, gain=1.05, share=2, walk=skip",
     "kubeshare": "limit=1.0, walk=skip",
     "las": "attained=service, quantum=10m 00s, walk=skip",

@@ -245,6 +245,19 @@ def large() -> Day:
     return Day(MODELS, alike(2), asked)
 
 
+def segments() -> Day:
+    """Models that can be cut and need only parts of a device; one device fails."""
+    models = [
+        replace(model, borders=borders, peaks={("gpu", 1.0): peak})
+        for model, borders, peak in zip(
+            MODELS, ((0.2, 0.5, 0.8), (0.1, 0.3, 0.5, 0.7, 0.9), ()), (0.7, 0.4, 0.3), strict=True
+        )
+    ]
+    changes = [Change(60 * MS, 0, False), Change(90 * MS, 0, True), Change(130 * MS, 1, False),
+               Change(150 * MS, 1, True)]  # fmt: skip
+    return Day(models, alike(2), requests(Dice(12), 120, 3.0, 3), changes=changes)
+
+
 DAYS: dict[str, tuple[Callable[[], Day], Callable[[Abilities], bool]]] = {
     "crowd": (crowd, lambda can: True),
     "calm": (calm, lambda can: True),
@@ -258,5 +271,6 @@ DAYS: dict[str, tuple[Callable[[], Day], Callable[[Abilities], bool]]] = {
     "trouble": (trouble, lambda can: True),
     "forgotten": (forgotten, lambda can: can.loads),
     "large": (large, lambda can: can.divides),
+    "segments": (segments, lambda can: can.cuts),
 }
 """By name: the day, and which routers can live it."""

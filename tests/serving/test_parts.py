@@ -151,6 +151,13 @@ def test_what_each_recipe_does_by_default() -> None:
         "serve.clairvoyant": {"full": "2.0", "order": "least", "size": "128", "steps": "true"},
         "serve.bentoml": {"size": "100", "latency": "1m 00s", "cache": "none"},
         **{f"cache.{name}": {} for name in ("lru", "lfu", "random", "clairvoyant")},
+        "irina": {
+            "streams": "2",
+            "suspend": "0 s",
+            "batches": "true",
+            "stacks": "true",
+            "preempts": "true",
+        },
         "cocktail": {
             "accuracy": "0.97",
             "every": "10.0 s",

@@ -60,7 +60,7 @@ CARDS = {
     "S12 Ebird": Card("Batch Wait", "beside", "ebird"),
     "S13 GSLICE": Card("Batch", "shares control"),
     "S14 Clockwork": Card("Batch Load Evict", "", "clockwork"),
-    "S15 Irina": Card("Batch Interrupt Wait", "segments beside", "interrupt at a border"),
+    "S15 Irina": Card("Batch Interrupt Wait", "segments beside", "irina"),
     "S16 PERSEUS": Card("Batch", "probe control"),
     "S17 AutoDeep": Card("Batch", "segments probe control"),
     "S18 DyBatch": Card("Batch", "tasks", "dybatch"),
@@ -93,6 +93,10 @@ class Recorded(OneByOne):
         super().__init__(router)
         self.orders: set[str] = set()
         self.parts: set[str] = set()
+
+    def arrive(self, world: World, rows: range) -> None:
+        super().arrive(world, rows)
+        self.orders |= {"Interrupt"} if world.cut else set()
 
     def noted(self, world: World, orders: Sequence[Do]) -> Sequence[Do]:
         for order in orders:
@@ -144,6 +148,8 @@ def shown(card: Card) -> Recorded:
         more = {"pipelines": [pipeline("both", [0, 1], (0, 1, 1.0))]}
         asked += [Asked(0.9 * at, 2, 90) for at in range(60)]
         asked += [Asked(900, at // 2 % 2, 500) for at in range(8)]
+    if router.can.cuts:  # two that run, and a shorter one that comes
+        asked += [Asked(900, 1, 500), Asked(900, 1, 500), Asked(901, 0, 500)]
     stores = [Store(at, 60) for at in range(2)] if loads else []
     on = (
         placed(2)

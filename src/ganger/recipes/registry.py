@@ -249,6 +249,7 @@ PLANES: dict[str, dict[str, str]] = {
         **dict.fromkeys(("serve.composed",), "ganger.recipes.serving.composed"),
         **dict.fromkeys(("nexus",), "ganger.recipes.serving.nexus.recipes"),
         **dict.fromkeys(("tolerance-tiers", "cocktail"), _S + "ensembles.recipes"),
+        **dict.fromkeys(("irina",), _S + "sharing.recipes"),
     },
 }  # fmt: skip
 """By what a recipe decides over, the same: all jobs; services (`--serving`); the trials of one
@@ -488,11 +489,11 @@ def make(spec: str, *, bounded: bool = True) -> Policy:
 
 def make_router(spec: str) -> Router:
     """The router that `spec` describes, as `parse` reads it. Raises BadInput."""
-    found, arguments = parse(spec)
-    if found.plane != "requests":
+    named, arguments = parse(spec)
+    if named.plane != "requests":
         raise BadInput(
-            f"{found.name} decides over jobs, not over requests",
+            f"{named.name} decides over jobs, not over requests",
             where="recipe",
             mend="see `ganger recipes --plane requests`",
         )
-    return cast("Router", found.make(**arguments))
+    return cast("Router", named.make(**arguments))

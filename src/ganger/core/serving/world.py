@@ -200,7 +200,8 @@ class Known(Struct, frozen=True):
     `tokens`: of a token model, what steps take, by type of device, and then `latencies` are of
     whole requests of usual lengths; `cache_bytes`: of the cache for each token;
     `layers`: identities of the segments, "" for one that is like no other: models that begin with
-    the same ones can run those together; `recorded`: its answers to a labelled data set."""
+    the same ones can run those together; `recorded`: its answers to a labelled data set;
+    `peaks`: the greatest part of a device's compute that it uses, by the keys of `latencies`."""
 
     name: str
     latencies: Mapping[tuple[str, float], Latencies]
@@ -213,6 +214,7 @@ class Known(Struct, frozen=True):
     cache_bytes: int = 0
     layers: tuple[str, ...] = ()
     recorded: Recorded | None = None
+    peaks: Mapping[tuple[str, float], float] = {}
 
     def part(self, first: int, last: int) -> float:
         """The part of its time that it takes from a segment on to another (0: to its end)."""
@@ -330,8 +332,8 @@ class World:
         return self.models[code].name if code < count else self.families[code - count][0]
 
     def interrupt(self, lane: int) -> None:
-        """What an `Interrupt` does to steps of a token model, from where requests come: the lane
-        ends with the step that runs at the arrival."""
+        """What an `Interrupt` does, from where requests come: the lane ends with the step of a
+        token model that runs at the arrival, or, for a router that `cuts`, with the segment."""
         self.cut.append(lane)
 
     # ------------------------------------------------------------------ tasks

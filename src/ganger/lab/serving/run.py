@@ -419,6 +419,11 @@ def known_of(
         cache_bytes,
         layers,
         recorded_of(model),
+        {
+            (each.device, each.share): float(each.series["compute"].max())
+            for each in model.utilisation
+            if "compute" in each.series
+        },
     )
 
 
