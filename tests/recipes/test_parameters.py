@@ -157,6 +157,7 @@ OURS: dict[str, str] = {
     "nanily": "cache=none",
     "nexus": "weight=0.2, cycle=duty, fill=true, segments=50",
     "ones": "rounds=10, epoch=1m 00s, patience=1",
+    "parm": "size=1",
     "philly": "node_wait=5m 00s, rack_wait=5m 00s, min_run=0 s",
     "placement": "fit=best, within=any, walk=strict",
     "pollux": "p=-1.0, population=50, generations=40, patience=8000, rows=256, autoscale=false,"

@@ -6,7 +6,7 @@ What is drawn comes from `random.Random(seed).random()`, which is the same on ev
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -43,6 +43,7 @@ class Day:
     says: Sequence[Sequence[int] | None] = ()
     scores: Sequence[Sequence[Sequence[float]] | None] = ()
     changes: list[Change] = field(default_factory=list)
+    sums: Mapping[int, Callable[[Sequence[int]], Sequence[float]]] = field(default_factory=dict)
 
 
 class Dice:
@@ -258,6 +259,25 @@ def segments() -> Day:
     return Day(models, alike(2), requests(Dice(12), 120, 3.0, 3), changes=changes)
 
 
+def parity() -> Day:
+    """A model, its parity model and another; devices are slow for a while, and fail."""
+    says = [[0, 1, 2, 3, 0, 1, 2, 3, 0, 1], None, [1] * 10]
+    values = [[float(2 * (each == of) + at % 3) for of in range(4)] for at, each in
+              enumerate([0, 1, 2, 3, 0, 1, 2, 3, 0, 1])]  # fmt: skip
+
+    def added(inputs: Sequence[int]) -> list[float]:
+        rows = [values[each % 10] for each in inputs]
+        return [sum(column) + 0.3 * at for at, column in enumerate(zip(*rows, strict=True))]
+
+    models = [MODELS[0], replace(MODELS[0], name="p", parity_of="a", parity_k=2), MODELS[2]]
+    asked = [one._replace(model=one.model * 2) for one in requests(Dice(13), 140, 3.0, 2)]
+    changes = [Change(20 * MS, 1, None, 6.0), Change(100 * MS, 1, None, 1.0),
+               Change(140 * MS, 0, False), Change(160 * MS, 3, False), Change(180 * MS, 0, True),
+               Change(200 * MS, 3, True)]  # fmt: skip
+    return Day(models, alike(4), asked, says=says, scores=[values, None, None], changes=changes,
+               sums={1: added})  # fmt: skip
+
+
 DAYS: dict[str, tuple[Callable[[], Day], Callable[[Abilities], bool]]] = {
     "crowd": (crowd, lambda can: True),
     "calm": (calm, lambda can: True),
@@ -272,5 +292,6 @@ DAYS: dict[str, tuple[Callable[[], Day], Callable[[Abilities], bool]]] = {
     "forgotten": (forgotten, lambda can: can.loads),
     "large": (large, lambda can: can.divides),
     "segments": (segments, lambda can: can.cuts),
+    "parity": (parity, lambda can: can.weighs),
 }
 """By name: the day, and which routers can live it."""

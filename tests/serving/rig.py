@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -286,11 +286,13 @@ def play(
     pipelines: Sequence[Pipeline] = (),
     says: Sequence[Sequence[int] | None] = (),
     scores: Sequence[Sequence[Sequence[float]] | None] = (),
+    sums: Mapping[int, Callable[[Sequence[int]], Sequence[float]]] = {},
     tenants: Sequence[str] = ("", *"abcdefgh"),
 ) -> Seen:
     """Serve all requests; in chunks, rows that are over are forgotten as soon as can be. `takes`:
     milliseconds of the batches one after the other, instead of what the profile says; `says`: by
-    model, the class that it gives each input; `scores`: what it gives for every class."""
+    model, the class that it gives each input; `scores`: what it gives for every class; `sums`: by
+    parity model, what it gives of inputs that are added up."""
     world = World(
         models, lanes_, stores, families=families, pipelines=pipelines, seed=seed, tenants=tenants
     )
@@ -309,7 +311,7 @@ def play(
         chunks,
         [seen],
         keep=min(chunk, KEEP),
-        outputs=Outputs(says, scores) if says else None,
+        outputs=Outputs(says, scores, sums) if says else None,
     )
     plane.advance()
     plane.finish()

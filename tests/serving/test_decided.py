@@ -58,6 +58,7 @@ VARIANTS = [
     "nexus(epoch=3s,soonest=1s,weight=0.6)",
     "nexus(epoch=2s,soonest=1s,fill=no,profile=1.0)",
     "nexus(epoch=1s,soonest=1s,cycle=execution,segments=7,overload=0.8)",
+    "parm(size=3)",
     "serve.bentoml(size=3,latency=20ms)",
     "serve.bentoml(latency=100ms,cache=lru)",
     "serve.clairvoyant(full=0.5)",
@@ -150,7 +151,7 @@ def decided(recipe: str, day: Day) -> str:
             chunks,
             [seen],
             keep=CHUNK,
-            outputs=Outputs(day.says, day.scores) if day.says else None,
+            outputs=Outputs(day.says, day.scores, day.sums) if day.says else None,
         )
         drive(plane, day.changes)
         plane.finish()

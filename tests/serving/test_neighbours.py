@@ -22,6 +22,7 @@ NEIGHBOURS = {
     "model-switching": ("clipper", "by accuracy and load, not by what answers were worth"),
     "nanily": ("serve.composed", "one queue for all lanes, and all variants alike"),
     "nexus": ("serve.dedicated", "lanes are shared in cycles, by rates"),
+    "parm": ("serve.no-batch", "sums of inputs stand in for answers that are late"),
     "serve.bentoml": ("serve.round-robin", "it waits while that shortens the mean latency"),
     "serve.clairvoyant": ("nanily", "it knows what comes"),
     "serve.composed": ("serve.least-loaded", "the earliest deadline first, sizes by slack"),

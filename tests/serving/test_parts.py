@@ -158,6 +158,7 @@ def test_what_each_recipe_does_by_default() -> None:
             "stacks": "true",
             "preempts": "true",
         },
+        "parm": {"size": "1"},
         "cocktail": {
             "accuracy": "0.97",
             "every": "10.0 s",

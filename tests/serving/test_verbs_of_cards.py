@@ -52,7 +52,7 @@ CARDS = {
     "S4 HiveMind": Card("Batch", "models segments", "fused batch"),
     "S5 MArk": Card("Batch Wait Load", "control", "functions"),
     "S6 Tolerance Tiers": Card("Batch Cancel", "tasks choice", "tolerance-tiers"),
-    "S7 ParM": Card("Batch Cancel Wait", "tasks", "hedge"),
+    "S7 ParM": Card("Batch Cancel Wait", "tasks", "parm"),
     "S8 Gilman": Card("Batch Load Evict", "", "cache.lru"),
     "S9 Nanily": Card("Batch", "control", "nanily"),
     "S10 RRL": Card("Batch", "probe"),

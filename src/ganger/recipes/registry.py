@@ -248,7 +248,7 @@ PLANES: dict[str, dict[str, str]] = {
         ),
         **dict.fromkeys(("serve.composed",), "ganger.recipes.serving.composed"),
         **dict.fromkeys(("nexus",), "ganger.recipes.serving.nexus.recipes"),
-        **dict.fromkeys(("tolerance-tiers", "cocktail"), _S + "ensembles.recipes"),
+        **dict.fromkeys(("tolerance-tiers", "cocktail", "parm"), _S + "ensembles.recipes"),
         **dict.fromkeys(("irina",), _S + "sharing.recipes"),
     },
 }  # fmt: skip
@@ -477,14 +477,14 @@ def parse(spec: str, *, bounded: bool = True) -> tuple[Recipe, dict[str, Any]]:
 
 def make(spec: str, *, bounded: bool = True) -> Policy:
     """The policy that `spec` describes, as `parse` reads it. Raises BadInput."""
-    found, arguments = parse(spec, bounded=bounded)
-    if found.plane == "requests":
+    named, arguments = parse(spec, bounded=bounded)
+    if named.plane == "requests":
         raise BadInput(
-            f"{found.name} decides over requests, not over jobs",
+            f"{named.name} decides over requests, not over jobs",
             where="recipe",
-            mend=f"ganger simulate REQUESTS --models FILE --recipe {found.name}",
+            mend=f"ganger simulate REQUESTS --models FILE --recipe {named.name}",
         )
-    return cast("Policy", found.make(**arguments))
+    return cast("Policy", named.make(**arguments))
 
 
 def make_router(spec: str) -> Router:

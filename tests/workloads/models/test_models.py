@@ -192,13 +192,9 @@ def test_accuracy_comes_from_recorded_predictions(tmp_path: Path) -> None:
 
 def test_scores_and_what_recipes_may_know_come_from_the_same_file(tmp_path: Path) -> None:
     scores = np.arange(12.0).reshape(4, 3)
-    np.savez(
-        tmp_path / "p.npz",
-        labels=LABELS,
-        resnet50=LABELS,
-        calibration=np.array([1, 0, 0, 1]),
-        **{"resnet50.scores": scores.astype(np.float16)},
-    )
+    more: dict[str, Any] = {"resnet50.scores": scores.astype(np.float16)}
+    calibration = np.array([1, 0, 0, 1])
+    np.savez(tmp_path / "p.npz", labels=LABELS, resnet50=LABELS, calibration=calibration, **more)
     model = read(tmp_path, GOOD.replace(*OTHER)).models["resnet50"]
     known = recorded_of(model)
     assert known is not None

@@ -120,7 +120,8 @@ class Requests:
 class Task(Struct):
     """Work for a request that is more than one batch entry: a stage, a copy, a member of an
     ensemble. `request`: whose it is; `step`: what the router calls this part of the work;
-    `arrival` and `deadline`: of this part, where the router batches it by them."""
+    `arrival` and `deadline`: of this part, where the router batches it by them; `inputs`: those of
+    which it asks the sum of a parity model."""
 
     request: int
     model: int
@@ -128,6 +129,7 @@ class Task(Struct):
     step: int = 0
     arrival: int = 0
     deadline: int = NEVER
+    inputs: tuple[int, ...] = ()
 
 
 class Lane(Struct, eq=False):
@@ -201,7 +203,9 @@ class Known(Struct, frozen=True):
     whole requests of usual lengths; `cache_bytes`: of the cache for each token;
     `layers`: identities of the segments, "" for one that is like no other: models that begin with
     the same ones can run those together; `recorded`: its answers to a labelled data set;
-    `peaks`: the greatest part of a device's compute that it uses, by the keys of `latencies`."""
+    `peaks`: the greatest part of a device's compute that it uses, by the keys of `latencies`.
+    Of a parity model: the model of whose answers it gives the sum (`parity_of`), if it is asked of
+    the sum of `parity_k` inputs."""
 
     name: str
     latencies: Mapping[tuple[str, float], Latencies]
@@ -215,6 +219,8 @@ class Known(Struct, frozen=True):
     layers: tuple[str, ...] = ()
     recorded: Recorded | None = None
     peaks: Mapping[tuple[str, float], float] = {}
+    parity_of: str = ""
+    parity_k: int = 0
 
     def part(self, first: int, last: int) -> float:
         """The part of its time that it takes from a segment on to another (0: to its end)."""

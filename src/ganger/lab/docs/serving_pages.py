@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from html import escape
 from typing import Final
 
@@ -46,6 +46,9 @@ DRAWN: Final = {
 """What stands for a recipe whose default shows nothing here."""
 ENSEMBLES: Final = ("tolerance-tiers", "cocktail")
 """Recipes in whose example requests for `a` may be answered by `b`, too: they name a family."""
+PARITY: Final = "parm"
+"""The recipe in whose example `b` is the parity model of `a`, for pairs, and requests ask for `a`
+on three devices, of which the first is four times as slow."""
 _LABELS: Final = (1, 1, 1, 1, 1, 1, 1)
 _SAID: Final = ((1, 0, 1, 1, 0, 1, 1), (1, 1, 1, 1, 1, 1, 1))
 _SURE: Final = ((3, 1, 2, 3, 1, 2, 3), (2, 2, 2, 2, 2, 2, 2))
@@ -79,6 +82,7 @@ class Served:
     requests: list[tuple[int, float, float, float, bool]]
     family: bool = False
     """Whether requests for the first model may be answered by the second, too."""
+    devices: int = FLEET.size
 
     @property
     def in_time(self) -> int:
@@ -122,7 +126,8 @@ def played(name: str) -> Served:
     """What the recipe does with the example; batches take just what was measured."""
     router = make_router(DRAWN.get(name, name))
     known = [_known(*each) for each in MODELS]
-    lanes, _ = FLEET.lanes(None, router.can.streams)
+    fleet = Fleet((("T4", 3),)) if name == PARITY else FLEET
+    lanes, _ = fleet.lanes(None, router.can.streams)
     codes = {name: at for at, (name, *_) in enumerate(MODELS)}
     families, outputs = list[tuple[str, tuple[int, ...]]](), None
     if name in ENSEMBLES:
@@ -133,6 +138,10 @@ def played(name: str) -> Served:
             for each, said, of in zip(known, _SAID, scores, strict=True)
         ]
         outputs = Outputs(_SAID, scores)
+    if name == PARITY:
+        known[1], codes["b"] = replace(known[1], parity_of="a", parity_k=2), 0
+        scores = [_scores(*each) for each in zip(_SAID, _SURE, strict=True)]
+        outputs = Outputs((_SAID[0], None), (scores[0], None), {1: partial(_added, scores[0])})
     world, watch = World(known, lanes, families=families), _Watch()
     rows = sorted(ARRIVALS, key=lambda row: row[0])
     columns = {
@@ -141,11 +150,13 @@ def played(name: str) -> Served:
         "deadline": [round((at + within) * _MS) for at, _, within, _ in rows],
         "items": [items for *_, items in rows],
     }
-    if families:
+    if outputs is not None:
         columns["input"] = list(range(len(rows)))
     if router.can.foresees:
         world.future = Future.of(iter([columns]))
     physics = Physics(known, noise=0)
+    if name == PARITY:
+        physics.pace[0] = 4.0
     plane = Plane(world, router, physics, iter([columns]), [watch], outputs=outputs)
     plane.advance()
     plane.finish()
@@ -154,12 +165,19 @@ def played(name: str) -> Served:
         [lane.device for lane in lanes],
         [(asks % len(MODELS), at, due, end, ok) for asks, at, due, end, ok in watch.requests],
         bool(families),
+        fleet.size,
     )
 
 
 def _recorded(said: Sequence[int], scores: list[list[float]]) -> Recorded:
     """What the recipe knows of a model's answers: those to a hundred of each of the inputs."""
     return Recorded(np.tile(said, _ALIKE), np.tile(_LABELS, _ALIKE), np.tile(scores, (_ALIKE, 1)))
+
+
+def _added(scores: Sequence[Sequence[float]], inputs: Sequence[int]) -> list[float]:
+    """What a parity model that never errs gives of the sum of some inputs."""
+    rows = [scores[each % len(scores)] for each in inputs]
+    return [sum(column) for column in zip(*rows, strict=True)]
 
 
 def _scores(said: Sequence[int], sure: Sequence[int]) -> list[list[float]]:
@@ -197,8 +215,10 @@ def drawing(served: Served) -> str:
         parts.append(_label(f"asks for {name}{other}", TOP + ROW * model))
     parts += [_mark(one, scale) for one in served.requests]
     for lane, device in enumerate(served.lanes):
-        several = len(served.lanes) > FLEET.size
-        name = f"T4 {device}" + (f", {lane % (len(served.lanes) // FLEET.size)}" if several else "")
+        several = len(served.lanes) > served.devices
+        name = f"T4 {device}" + (
+            f", {lane % (len(served.lanes) // served.devices)}" if several else ""
+        )
         parts.append(_label(name, first + ROW * lane))
     for ran in served.batches:
         if ran.began < HORIZON:
@@ -252,7 +272,7 @@ def example(recipe: Recipe) -> str:
     if not drawn(recipe.name):
         return ""
     served = played(recipe.name)
-    count = len(served.requests)
+    count, devices = len(served.requests), {2: "two", 3: "three"}[served.devices]
     sizes = [ran.size for ran in served.batches]
     said = f" This is `{DRAWN[recipe.name]}`." if recipe.name in DRAWN else ""
     models = " and ".join(f"{name} ({base} + {each} n ms)" for name, base, each, _ in MODELS)
@@ -262,11 +282,16 @@ def example(recipe: Recipe) -> str:
             " 700 labelled inputs of seven kinds, which come again and again, a errs on two kinds,"
             " of which it is the least sure; b errs on none."
         )
+    if recipe.name == PARITY:
+        said += (
+            " Here all requests ask for a, and b is its parity model for pairs. The first"
+            " device is four times as slow as the others, the last is kept for b."
+        )
     return (
         f"## On a small example\n\n![Which batch ran where and when]({recipe.name}.svg)\n\n"
-        f"{count} requests to two models, {models}, on two devices. A dot is a request when it"
-        " came, a ring one that was answered late, a cross one that was dropped. Below, each box is"
-        f" a batch with the number of its inputs. One request brings 6 inputs.{said}"
+        f"{count} requests to two models, {models}, on {devices} devices. A dot is a request when"
+        " it came, a ring one that was answered late, a cross one that was dropped. Below, each box"
+        f" is a batch with the number of its inputs. One request brings 6 inputs.{said}"
         f" {served.in_time} of {count} are in time, {served.dropped} dropped; {len(sizes)} batches"
         f" of {sum(sizes) / len(sizes):.1f} inputs on average."
     )

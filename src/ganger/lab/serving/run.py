@@ -190,7 +190,7 @@ def serve(
             watches,
             tally.retired,
             KEEP if windowed is None else SOON,
-            outputs_of(models) if world.families else None,
+            outputs_of(models) if world.families or router.can.weighs else None,
         )
         drive(plane, setup.trouble.changes(fleet, setup.seed))
         plane.finish()
@@ -424,6 +424,8 @@ def known_of(
             for each in model.utilisation
             if "compute" in each.series
         },
+        "" if model.parity is None else model.parity.of,
+        0 if model.parity is None else model.parity.k,
     )
 
 
@@ -479,6 +481,11 @@ def outputs_of(models: Models) -> Outputs:
             None if model.scores is None else model.scores.tolist()
             for model in models.models.values()
         ],
+        {
+            at: model.parity.scores
+            for at, model in enumerate(models.models.values())
+            if model.parity is not None
+        },
     )
 
 

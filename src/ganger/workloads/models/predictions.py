@@ -3,6 +3,8 @@
 The file has an array `labels` (the true classes) and one of the same length for each model, called
 as the model; all hold whole numbers. Models that err on the same inputs are thereby known to.
 `MODEL.scores`, if it is there, has a row for each input: what the model gives for every class.
+Of a parity model there are `MODEL.layer0`, `MODEL.layer1`, ... instead, matrices of numbers, and
+for all of them `inputs`, a row for each input.
 `calibration`, if it is there, says which inputs recipes may know (1) and which are only asked for
 (0).
 """
@@ -24,6 +26,7 @@ _DOCS = "see docs/models-file.md"
 
 
 _SCORES: Final = ".scores"
+_LAYER: Final = ".layer"
 _CLASSES: Final = 1 << 16
 """No model tells more classes apart."""
 
@@ -35,6 +38,8 @@ class Predictions(NamedTuple):
     classes: dict[str, NDArray[np.int64]]
     scores: dict[str, NDArray[np.float64]]
     calibration: NDArray[np.bool_] | None
+    layers: dict[str, tuple[NDArray[np.float64], ...]]
+    inputs: NDArray[np.float64] | None
 
 
 def read_predictions(path: Path) -> Predictions:
@@ -56,6 +61,14 @@ def read_predictions(path: Path) -> Predictions:
         raise BadInput("the array 'labels' is missing", where=where, mend=_DOCS)
     length = arrays["labels"].shape
     scores = {name: arrays.pop(name) for name in [*arrays] if name.endswith(_SCORES)}
+    inputs = arrays.pop("inputs", None)
+    if inputs is not None and (inputs.ndim != 2 or inputs.shape[:1] != length):
+        raise BadInput(
+            f"it has the shape {inputs.shape}, and there are {length[0]} labels",
+            where=f"{where}: inputs",
+            mend="give a row for each input",
+        )
+    layers = _layers(arrays, 0 if inputs is None else inputs.shape[1], where)
     for name, array in arrays.items():
         _check(name, array, length, where)
     for name, array in scores.items():
@@ -71,7 +84,32 @@ def read_predictions(path: Path) -> Predictions:
         {name: array.astype(np.int64) for name, array in arrays.items()},
         {name.removesuffix(_SCORES): array.astype(np.float64) for name, array in scores.items()},
         None if calibration is None else calibration != 0,
+        layers,
+        None if inputs is None else inputs.astype(np.float64),
     )
+
+
+def _layers(
+    arrays: dict[str, NDArray[Any]], width: int, where: str
+) -> dict[str, tuple[NDArray[np.float64], ...]]:
+    """The layers of parity models, which are taken out of `arrays`; `width`: numbers of an input.
+    Raises BadInput for some that do not fit together."""
+    models = [name.removesuffix(_LAYER + "0") for name in arrays if name.endswith(_LAYER + "0")]
+    layers_of: dict[str, tuple[NDArray[np.float64], ...]] = {}
+    for model in models:
+        layers, going = list[NDArray[np.float64]](), width
+        while (layer := arrays.pop(f"{model}{_LAYER}{len(layers)}", None)) is not None:
+            right = layer.ndim == 2 and layer.dtype.kind in "fiu" and layer.shape[0] == going + 1
+            if not right or not np.isfinite(layer).all():
+                raise BadInput(
+                    f"it has the shape {layer.shape}, and {going} numbers go in",
+                    where=f"{where}: {model}{_LAYER}{len(layers)}",
+                    mend="give a finite row for each number that goes in, and one that is added",
+                )
+            layers.append(layer.astype(np.float64))
+            going = layer.shape[1]
+        layers_of[model] = tuple(layers)
+    return layers_of
 
 
 def _check_scores(name: str, array: NDArray[Any], length: tuple[int, ...], where: str) -> None:

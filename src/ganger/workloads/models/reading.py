@@ -27,6 +27,7 @@ from ganger.workloads.models.profiles import (
     Latency,
     Model,
     Models,
+    Parity,
     Pipeline,
     Tokens,
     Utilisation,
@@ -124,7 +125,28 @@ class _Reader:
             self._onnx(model, where),
             self._scores(model, predicted, where),
             self._calibration(model),
+            self._parity(model, where),
         )
+
+    def _parity(self, model: document.Model, where: str) -> Parity | None:
+        """What a parity model stands for, and how it is computed. Raises BadInput."""
+        stated, stored = model.parity, self.predictions.get(model.predictions or "")
+        if stated is None:
+            return None
+        if stated.of == model.name or stated.of not in {each.name for each in self.found.models}:
+            raise BadInput(
+                f"there is no other model {stated.of!r}",
+                where=f"{where}: parity",
+                mend="name the model of which it is the parity model",
+            )
+        layers = () if stored is None else stored.layers.get(model.name, ())
+        if stored is None or stored.inputs is None or not layers:
+            raise BadInput(
+                "it is not known what it gives",
+                where=f"{where}: parity",
+                mend=f"name predictions with arrays 'inputs' and '{model.name}.layer0'",
+            )
+        return Parity(stated.of, stated.k, layers, stored.inputs)
 
     def _scores(
         self, model: document.Model, predicted: NDArray[np.int64] | None, where: str
@@ -177,6 +199,8 @@ class _Reader:
         if model.predictions not in self.predictions:
             path = self.path.parent / model.predictions
             self.predictions[model.predictions] = read_predictions(path)
+        if model.parity is not None:
+            return float("nan"), None, None
         arrays = self.predictions[model.predictions].classes
         if model.name not in arrays or model.name == "labels":
             raise BadInput(

@@ -12,6 +12,7 @@ from ganger.mechanisms.serving.batching import Preferred
 from ganger.mechanisms.serving.composed import Composed
 from ganger.recipes.registry import Count, Name, Paper, Part, Period, Within, recipe
 from ganger.recipes.serving.ensembles.cocktail import Cocktail, Start
+from ganger.recipes.serving.ensembles.parm import ParM
 from ganger.recipes.serving.ensembles.tiers import Aim, Tier, Tiers
 
 Sure: TypeAlias = Annotated[float, Within(0.5, 0.9999)]
@@ -30,6 +31,13 @@ COCKTAIL = Paper(
     "NSDI",
     2022,
     "accuracy, latency, cost",
+)
+PARM = Paper(
+    "Parity Models: Erasure-Coded Resilience for Prediction Serving Systems",
+    "Kosaian et al.",
+    "SOSP",
+    2019,
+    "latency",
 )
 
 
@@ -98,6 +106,26 @@ def cocktail(
     """
     choice = Cocktail(accuracy, every, least, start)
     return Composed("cocktail", Preferred(size, 0), asking=Asking(choice))
+
+
+@recipe(
+    PARM,
+    reconstructed="requests of a group are of batches that follow each other; which lanes run"
+    " parity models is fixed; inputs are added up, images are not made smaller and joined; a group"
+    " has one parity query",
+)
+def parm(size: Count = 1) -> Router:
+    """The sum of some inputs is asked of a parity model, and stands in for the one answer that is
+    late.
+
+    Of every `k + 1` lanes one runs parity models only (`parity` in the models file). Requests that
+    go to a lane are put into groups of `k`, those of one batch into different groups. The sum of
+    the inputs of a group is asked of the parity model, which gives the sum of the answers. When
+    all answers but one are there, the missing one is what the others leave of that sum, and the
+    request is answered with it. A lane takes whatever waits, up to `size`. Requests to models that
+    have no parity model are served as they come.
+    """
+    return ParM(size)
 
 
 def _tier(text: str, aim: Aim) -> tuple[str, Tier]:
