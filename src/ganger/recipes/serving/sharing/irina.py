@@ -190,13 +190,20 @@ class Irina:
     def _free(self, world: World, lane: Lane, now: int, stopped: set[int]) -> float:
         """When a lane that runs will be free: at a border, if it is to stop."""
         border = self._border(world, lane, now) if lane.number in stopped else None
-        return lane.due if border is None else border
+        return self._due(world, lane) if border is None else border
+
+    def _due(self, world: World, lane: Lane) -> float:
+        """When what runs on a lane should end, by what is predicted of its last segments."""
+        assert isinstance(lane.running, Batch)
+        part = lane.running.parts[0]
+        whole = self._took(world, lane, part.model, part.items)
+        return lane.since + whole * world.models[part.model].part(part.first, 0)
 
     def _remaining(self, world: World, lane: Lane, group: Group) -> float:
         """What a group that waits still takes."""
         if group.lane >= 0:
             runs = world.lanes[group.lane]
-            return runs.due - self._free(world, runs, world.now, {group.lane})
+            return self._due(world, runs) - self._free(world, runs, world.now, {group.lane})
         whole = self._took(world, lane, group.model, group.items)
         return whole * world.models[group.model].part(group.first, 0)
 
@@ -217,9 +224,9 @@ class Irina:
         assert isinstance(lane.running, Batch)
         part = lane.running.parts[0]
         known = world.models[part.model]
-        borders, whole = known.borders, known.part(part.first, 0)
+        borders, whole = known.borders, self._took(world, lane, part.model, part.items)
         for operator in range(part.first + 1, len(borders) + 1):
-            at = lane.since + (lane.due - lane.since) * known.part(part.first, operator) / whole
+            at = lane.since + whole * known.part(part.first, operator)
             if at >= now:
                 return at
         return None
