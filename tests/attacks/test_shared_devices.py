@@ -14,6 +14,7 @@ from engines.rig import Agents, LocalBench
 from engines.test_sharing import FIRM, LOOSE, computing, cores_of
 from ganger.core.events import Started
 from ganger.core.plan import Slot, Start, Tune
+from waiting import until
 
 NOBODY = 65534
 RAISES = """
@@ -58,7 +59,8 @@ def test_a_job_cannot_raise_its_own_rate(play: Play) -> None:
 
 
 def test_a_job_that_only_says_that_it_paces_itself_is_held(play: Play) -> None:
+    """How much it may have, and when, also depends on what else the machine does."""
     computing(play, FIRM)
     loose = computing(play, LOOSE, LIES)
     play.quiet(12.0)
-    assert cores_of(play, loose, 2.0) < 0.25
+    until(lambda: cores_of(play, loose, 2.0) < 0.25, "it is never held", 30.0)

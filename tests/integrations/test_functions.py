@@ -67,6 +67,7 @@ def test_a_function_is_searched_with_a_recipe_and_a_constraint(daemon: Client) -
         metrics={"size": "min"},
         constraints=["size <= 3"],
         name="mine",
+        resources={"cpus": 0.1},
     )
     assert (found.state, len(found.trials)) == ("COMPLETED", 8)
     assert {trial.state for trial in found.trials} == {"COMPLETED"}
@@ -76,7 +77,7 @@ def test_a_function_is_searched_with_a_recipe_and_a_constraint(daemon: Client) -
     assert found.best.value == min(trial.value for trial in kept if trial.value is not None)
     assert found.best in found.front
     detail = daemon.call("GET", f"/v1/jobs/{found.job}")[0]
-    assert (detail["name"], detail["gpus"]) == ("mine", 4)
+    assert (detail["name"], detail["gpus"], detail["cpus"]) == ("mine", 4, 0.1)
 
 
 def test_what_it_returns_counts_and_what_it_raises_is_told(daemon: Client) -> None:

@@ -24,7 +24,7 @@ def test_no_plan_is_another_one_than_was_recorded() -> None:
             "--recipes",
             ",".join(recipes),
             "--worlds",
-            "0,3,7",
+            "3,7",
             "--workers",
             "1",
         ],

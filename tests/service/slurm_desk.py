@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 from click.testing import CliRunner
 
 from ganger.cli.main import cli
 from service.machines import Machine
+from waiting import until
 
 NODES = {"v0": ("v100", 4), "v1": ("v100", 4), "k0": ("k80", 4), "k1": ("k80", 2)}
 STEPS = """
@@ -30,15 +29,6 @@ if sdk.rank == 0:
     open(sys.argv[1], "a").write(os.environ["GANGER_ATTEMPT"] + "\\n")
 """
 """60 steps, or as many as the second argument says; who ends writes its attempt into the first."""
-
-
-def until(true: Callable[[], Any], what: str, seconds: float = 60.0) -> Any:
-    """Wait for something; what it then is."""
-    late = time.monotonic() + seconds
-    while not (found := true()):
-        assert time.monotonic() < late, what
-        time.sleep(0.05)
-    return found
 
 
 def submit(machine: Machine, *command: str, **fields: Any) -> int:

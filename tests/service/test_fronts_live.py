@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from ganger.client.connection import Client, Refusal
 from service.machines import Machine
+from waiting import until
 
 SERVER = """
 import os, socket, sys
@@ -34,15 +34,6 @@ def client(tmp_path: Path) -> Iterator[Client]:
     machine = Machine(tmp_path / "home", serving="scale.reactive(up_delay=0)", window="1s")
     yield machine.up()
     machine.end()
-
-
-def until(what: Callable[[], Any]) -> Any:
-    """Its answer, once there is one."""
-    late = time.monotonic() + 60
-    while not (answer := what()):
-        assert time.monotonic() < late
-        time.sleep(0.05)
-    return answer
 
 
 def replicas(client: Client, service: int) -> list[dict[str, Any]]:

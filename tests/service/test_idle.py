@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,10 @@ from ganger.engines.agent.protocol import Key, Used
 from ganger.service.idle import Rule
 from ganger.service.reports.usage import parse_prices
 from service.machines import Machine, wait_for
+from waiting import until
 
 KEY = Key(0, 1)
 SPINS = [sys.executable, "-c", "while True: pass"]
-
-
-def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
-    """Wait for something."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.05)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from email import message_from_bytes
 from email.message import Message as Letter
 from pathlib import Path
@@ -30,6 +30,7 @@ from ganger.service.notices.notify import Config, Smtp, Webhook, read_config
 from ganger.service.notices.outbox import Notifier, mail
 from service.desk import Desk
 from service.machines import Machine, wait_for
+from waiting import until
 
 SECRET = "between us"
 
@@ -160,14 +161,6 @@ def configure(machine: Machine, text: str) -> None:
     path = machine.root / "notify.toml"
     path.touch(mode=0o600)
     path.write_text(text)
-
-
-def until(true: Callable[[], object], seconds: float = 15.0) -> None:
-    """Wait for something."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it does not happen"
-        time.sleep(0.02)
 
 
 def run(client: Client, *command: str, **fields: Any) -> int:

@@ -14,7 +14,8 @@ from ganger.service.notices import notify, outbox
 from ganger.service.notices.messages import Outbox
 from ganger.service.notices.notify import Smtp, Webhook
 from service.machines import Machine
-from service.test_notify import Hook, Post, configure, run, until
+from service.test_notify import Hook, Post, configure, run
+from waiting import until
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ are there again, and the search goes on to its end. The trials are those of the 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from ganger.core.events import Evaluated
 from ganger.service.durable.journal import Journal
 from ganger.service.durable.recovery import check_history
 from service.machines import Machine, wait_for
+from waiting import until
 
 PLANES = Path(__file__).parents[2] / "examples" / "planes"
 RATES = ["0.01", "0.03", "0.1", "0.3", "1", "3"]
@@ -36,14 +36,6 @@ def detail(machine: Machine, job: int) -> dict[str, Any]:
     """All about a job."""
     found: dict[str, Any] = machine.client.call("GET", f"/v1/jobs/{job}")[0]
     return found
-
-
-def until(happened: Callable[[], bool]) -> None:
-    """Ask until it is so."""
-    late = time.monotonic() + 90
-    while not happened():
-        assert time.monotonic() < late
-        time.sleep(0.05)
 
 
 def test_a_search_and_a_service_outlive_their_daemon(machine: Machine, tmp_path: Path) -> None:

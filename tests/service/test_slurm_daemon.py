@@ -21,7 +21,8 @@ from ganger.service.durable.journal import Journal
 from ganger.service.durable.recovery import check_history
 from ganger.service.serve import Settings, header_for, serve
 from service.machines import Machine, wait_for
-from service.slurm_desk import STEPS, job, nodes, runs, submit, told, until
+from service.slurm_desk import STEPS, job, nodes, runs, submit, told
+from waiting import until
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 TRAIN = Path(__file__).parents[2] / "examples" / "train.py"

@@ -10,7 +10,8 @@ import pytest
 
 from engines.site import Site, missing
 from service.machines import Machine, wait_for
-from service.slurm_desk import STEPS, job, runs, submit, until
+from service.slurm_desk import STEPS, job, runs, submit
+from waiting import until
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 V100 = {"gpu_types": ["v100"]}

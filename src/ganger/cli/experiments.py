@@ -58,8 +58,10 @@ def experiment_of(words: tuple[str, ...], options: dict[str, Any]) -> Experiment
         said["constraints"] = list(options["constraint"])
     if options["parallel"] is not None:
         said["parallelism"] = options["parallel"]
-    if options["gpus"] is not None:
-        said["resources"] = msgspec.structs.replace(document.resources, gpus=options["gpus"])
+    each = {name: options.get(name) for name in ("gpus", "cpus", "memory")}
+    if any(value is not None for value in each.values()):
+        stated = {name: value for name, value in each.items() if value is not None}
+        said["resources"] = msgspec.structs.replace(document.resources, **stated)
     if options["space"]:
         said["space"] = space_of(options["space"])
     if options["budget"]:

@@ -87,7 +87,8 @@ def tune(
     `searcher`: a name, or a class of your own, made with the space and a seed, which is asked in
     this process. `parallel` trials run at once, as many as fit at most, each on `gpus` GPUs.
     `checkpoints`: a folder that the trials' own are made in. `experiment`: other fields of an
-    experiment file, such as `mode="max"`, `trials=20`, `epochs=9`, `deadline="1h"`, `seed=1`.
+    experiment file, such as `mode="max"`, `trials=20`, `epochs=9`, `deadline="1h"`, `seed=1`,
+    `resources={"cpus": 2}`.
 
     What trials raise is in their `error`; if none reports, the first of these is raised. Raises
     BadInput, and GangerError where no daemon starts.
@@ -104,7 +105,7 @@ def tune(
                 "metric": metric,
                 "space": parameters,
                 "parallelism": at_once,
-                "resources": {"gpus": gpus},
+                "resources": {**experiment.get("resources", {}), "gpus": gpus},
                 "command": [sys.executable, "-m", "ganger.integrations.trial", str(folder)],
             }
             own = "" if isinstance(searcher, str) else f"{searcher.__module__}:{searcher.__name__}"

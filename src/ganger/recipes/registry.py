@@ -10,14 +10,13 @@ import inspect
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from importlib import import_module
-from types import CodeType, FunctionType
 from typing import Any, TypeVar, cast, get_type_hints
 
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
 from ganger.core.serving.router import Router
+from ganger.recipes.anatomy import mechanisms_of
 from ganger.recipes.parameters import Amount as Amount
 from ganger.recipes.parameters import Count as Count
 from ganger.recipes.parameters import Duration as Duration
@@ -98,11 +97,9 @@ class Recipe:
     def mechanisms(self) -> dict[str, list[str]]:
         """The modules that it is made of, as `ordering/queue` in `mechanisms`, or as
         `training/placement/hived` beside the recipe in `recipes`; and what it takes from each."""
-        found: dict[str, set[str]] = {}
-        for part in _parts(self.make):
-            module = part.__module__.removeprefix(_MECHANISMS).removeprefix(_RECIPES)
-            found.setdefault(module.replace(".", "/"), set()).add(part.__qualname__)
-        return {module: sorted(names) for module, names in sorted(found.items())}
+        return mechanisms_of(
+            self.make, _MODULES.values(), lambda function: _folded(function) in _MODULES
+        )
 
     def defaults(self) -> dict[str, str]:
         """Its parameters, each with its default as one would write it."""
@@ -286,51 +283,6 @@ def _words(text: str) -> frozenset[str]:
     """`JCT, fairness` as a set, spelt in one way."""
     words = (word.strip().lower().replace("utilization", "utilisation") for word in text.split(","))
     return frozenset(word for word in words if word)
-
-
-_MECHANISMS = "ganger.mechanisms."
-_RECIPES = "ganger.recipes."
-
-
-def _is_mechanism(part: Any) -> bool:
-    """Whether it is defined in a mechanism: a shared one, or one that lives beside its recipe."""
-    module = str(getattr(part, "__module__", ""))
-    private = module.startswith((_T, _S)) and module not in _MODULES.values()
-    return private or module.startswith(_MECHANISMS)
-
-
-def _parts(make: Callable[..., Any]) -> list[Any]:
-    """What a recipe's function names that is defined in `mechanisms`: classes and functions, also
-    by way of constants and helpers of its module, and of other recipes that it is made of."""
-    found: dict[int, Any] = {}
-    seen: set[int] = set()
-    hints = get_type_hints(make, include_extras=True)
-    todo = [make, *(hint for hint in hints.values() if isinstance(hint, type))]
-    while todo:
-        each = todo.pop()
-        if id(each) in seen:
-            continue
-        seen.add(id(each))
-        if isinstance(each, partial):
-            todo += [each.func, *each.args]
-        elif isinstance(each, dict | tuple | list):
-            todo += each.values() if isinstance(each, dict) else each
-        elif _is_mechanism(each):
-            part = each if hasattr(each, "__qualname__") else type(each)
-            found[id(part)] = part
-        elif isinstance(each, FunctionType) and (
-            each.__module__ == make.__module__ or _folded(each.__name__) in _MODULES
-        ):
-            todo += [
-                each.__globals__[name] for name in _names(each.__code__) if name in each.__globals__
-            ]
-    return list(found.values())
-
-
-def _names(code: CodeType) -> list[str]:
-    """Every global name that some code, or code inside it, speaks of."""
-    inner = [part for part in code.co_consts if isinstance(part, CodeType)]
-    return [*code.co_names, *(name for part in inner for name in _names(part))]
 
 
 def recipes(plane: str = "training") -> list[str]:

@@ -18,7 +18,7 @@ from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, SECOND, WHOLE
 from ganger.lab.serving.fleet import Fleet, give_caches
-from ganger.lab.serving.run import SOON, all_known, foretold, pipelines_of, right_of
+from ganger.lab.serving.run import SOON, all_known, foretold, right_of
 from ganger.lab.serving.source import Source
 from ganger.lab.serving.tally import Tally
 from ganger.lab.serving.tokens import rooms_of
@@ -36,6 +36,7 @@ from ganger.sim.requests.host import Requested, Requesting
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import KEEP, Plane
 from ganger.workloads.models.matching import matched
+from ganger.workloads.models.pipelines import pipelines_of
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.requests.columns import Chunk, Requests
 from ganger.workloads.trace import Trace

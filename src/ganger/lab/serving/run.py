@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
 from ganger.core.serving.tokens import Times
-from ganger.core.serving.world import Known, Latencies, Pipeline, Recorded, Stage, World
+from ganger.core.serving.world import Known, Latencies, Recorded, World
 from ganger.core.units import NEVER, SECOND, format_duration
 from ganger.lab.serving.fleet import Fleet, billed, check_beside, give_caches, memory_of
 from ganger.lab.serving.source import Source
@@ -38,6 +38,7 @@ from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import KEEP, Plane
 from ganger.sim.requests.trouble import drive
 from ganger.workloads.models.matching import matched
+from ganger.workloads.models.pipelines import pipelines_of
 from ganger.workloads.models.profiles import Model, Models
 from ganger.workloads.requests.columns import Requests
 
@@ -446,28 +447,6 @@ def families_of(models: Models, known: Sequence[Known]) -> list[tuple[str, tuple
         if model.family and model.family not in models.models and known[at].latencies:
             found.setdefault(model.family, []).append(at)
     return [(name, tuple(variants)) for name, variants in found.items()]
-
-
-def pipelines_of(models: Models) -> list[Pipeline]:
-    """The pipelines, with the places of their models."""
-    place = {name: at for at, name in enumerate(models.models)}
-    found = []
-    for pipeline in models.pipelines.values():
-        number = {name: at for at, (name, _) in enumerate(pipeline.stages)}
-        feeds: list[list[tuple[int, float]]] = [[] for _ in number]
-        for source, target, items in pipeline.edges:
-            feeds[number[source]].append((number[target], items))
-        fed = [to for some in feeds for to, _ in some]
-        found.append(
-            Pipeline(
-                pipeline.name,
-                tuple(
-                    Stage(name, place[model], tuple(sorted(feeds[at])), fed.count(at))
-                    for at, (name, model) in enumerate(pipeline.stages)
-                ),
-            )
-        )
-    return found
 
 
 def outputs_of(models: Models) -> Outputs:

@@ -10,8 +10,8 @@ import numpy as np
 
 from ganger.core.profiles import Profiles
 from ganger.core.serving.answering import Answering, BatchTimes, Step
-from ganger.lab.serving.run import pipelines_of
 from ganger.lab.simulating.setup import Setup
+from ganger.workloads.models.pipelines import pipelines_of
 from ganger.workloads.models.profiles import Latency, Model
 from ganger.workloads.trace import Trace
 

@@ -42,6 +42,8 @@ def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
         "name": document.name,
         "gpus": document.parallelism * resources.gpus,
         "gpu_types": resources.gpu_types,
+        "cpus": resources.cpus,
+        "memory": resources.memory,
         "tenant": document.tenant,
         "metric": document.metric,
         "metrics": document.metrics,

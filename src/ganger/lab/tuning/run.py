@@ -16,11 +16,11 @@ from ganger.core.kernel import Kernel
 from ganger.core.plan import Plan
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.protocols import Ignorant, Journal, Knows
-from ganger.core.spec import ClusterSpec, JobSpec, Kind, NodeSpec, Role, Shape
+from ganger.core.spec import ClusterSpec, JobSpec, Kind, Needs, NodeSpec, Role, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import declare
 from ganger.core.state.table import Ids
-from ganger.core.units import NEVER, SECOND
+from ganger.core.units import NEVER, SECOND, WHOLE, parse_memory
 from ganger.core.view import View
 from ganger.lab.result import Segment
 from ganger.lab.simulating.policies import blame
@@ -84,14 +84,24 @@ class Told(Ignorant):
         return self._profile
 
 
+def needs_of(resources: Resources) -> Needs:
+    """What goes with each GPU of a trial."""
+    return Needs(cpus=round(resources.cpus * WHOLE), memory=parse_memory(resources.memory))
+
+
 def own_cluster(experiment: Experiment) -> ClusterSpec:
     """Just the GPUs that an experiment asks for, in nodes of up to 8."""
     asked = experiment.document.parallelism * experiment.document.resources.gpus
     types = experiment.document.resources.gpu_types
     kind = types[0] if types else "GPU"
     whole, rest = divmod(asked, _NODE_GPUS)
-    nodes = [NodeSpec(count=whole, gpus=_NODE_GPUS, gpu_type=kind)] if whole else []
-    nodes += [NodeSpec(gpus=rest, gpu_type=kind)] if rest else []
+    each = needs_of(experiment.document.resources)
+
+    def some(count: int, gpus: int) -> NodeSpec:
+        return NodeSpec(count, gpus, kind, cpus=gpus * each.cpus, memory=gpus * each.memory)
+
+    nodes = [some(whole, _NODE_GPUS)] if whole else []
+    nodes += [some(1, rest)] if rest else []
     return ClusterSpec(tuple(nodes), name=f"{asked} GPUs")
 
 
@@ -296,17 +306,21 @@ def search_job(experiment: Experiment, cluster: ClusterSpec) -> JobSpec:
     """The search as a job. Raises BadInput if the cluster is too small for it."""
     document = experiment.document
     asked = document.parallelism * document.resources.gpus
-    types = document.resources.gpu_types
+    types, needs = document.resources.gpu_types, needs_of(document.resources)
     has = sum(
-        node.count * node.gpus for node in cluster.nodes if not types or node.gpu_type in types
+        node.count * _gpus_with(node, needs)
+        for node in cluster.nodes
+        if not types or node.gpu_type in types
     )
     if asked > has:
+        beside = " with the cores and memory that go with each" if needs != Needs() else ""
         raise BadInput(
-            f"{document.parallelism} trials at once need {asked} GPUs, and the cluster has {has}",
+            f"{document.parallelism} trials at once need {asked} GPUs{beside}, and the cluster"
+            f" has {has}",
             where=f"{experiment.where}: parallelism",
             mend="set it lower, or give a larger --cluster",
         )
-    shape = Shape((Role(size=asked, least=1, most=asked),), tuple(types))
+    shape = Shape((Role(size=asked, least=1, most=asked, needs=needs),), tuple(types))
     return JobSpec(
         name=document.name,
         kind=Kind.TUNE,
@@ -314,6 +328,12 @@ def search_job(experiment: Experiment, cluster: ClusterSpec) -> JobSpec:
         tenant=document.tenant,
         restore=0,  # it computes nothing itself: other GPUs cost only its trials something
     )
+
+
+def _gpus_with(node: NodeSpec, needs: Needs) -> int:
+    """How many GPUs of a node have what is needed with each."""
+    beside = [(node.cpus, needs.cpus), (node.memory, needs.memory)]
+    return min([node.gpus, *(there // each for there, each in beside if each)])
 
 
 def limits_of(experiment: Experiment, cluster: ClusterSpec) -> Limits:

@@ -11,7 +11,7 @@ from typing import Final
 from ganger.core.errors import InvariantError
 from ganger.core.events import CAPACITY_FREED, COMMANDED, EVALUATED, QUEUED
 from ganger.core.plan import Reason
-from ganger.core.spec import JobSpec, Kind, Role, Shape
+from ganger.core.spec import JobSpec, Kind, Needs, Role, Shape
 from ganger.core.state.facts import Curve
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER
@@ -54,9 +54,13 @@ def search_of(view: View, name: str) -> int:
 
 def trial_of(view: View, search: int, gpus: int, widest: int = 0) -> JobSpec:
     """A trial that states nothing but what it may hold: `gpus`, or up to `widest` if that is
-    more."""
+    more, and for each what its search has of the host with a GPU."""
     spec = view.jobs.spec(search)
-    role = Role(size=gpus, least=gpus, most=widest) if widest > gpus else Role(size=gpus)
+    has = spec.shape.roles[0].needs
+    each = max(has.gpus, 1)
+    needs = Needs(cpus=has.cpus // each, memory=has.memory // each)
+    most = widest if widest > gpus else 0
+    role = Role(size=gpus, least=gpus if most else 0, most=most, needs=needs)
     shape = Shape((role,), spec.shape.gpu_types, spec.shape.pool)
     return JobSpec(
         name=f"{spec.name}-trial",

@@ -9,7 +9,7 @@ from typing import Final
 from ganger.core.errors import BadInput
 from ganger.core.tuning.goals import Constraint, read_constraint
 from ganger.core.tuning.space import Point, Space
-from ganger.core.units import NEVER, parse_duration
+from ganger.core.units import NEVER, parse_duration, parse_memory
 from ganger.workloads.documents import read_document, says_it_is
 from ganger.workloads.experiment.document import FORMAT, Document
 from ganger.workloads.files import open_text
@@ -61,6 +61,7 @@ def checked(document: Document, where: str) -> Experiment:
             where=f"{where}: points",
             mend="list some, or use another searcher",
         )
+    parse_memory(document.resources.memory, where=f"{where}: resources: memory")
     scaling = document.resources.scaling
     if scaling != sorted(scaling):
         raise BadInput(
