@@ -25,8 +25,7 @@ _NO_LANE: Final = "no lane runs its model"
 class Group(Struct):
     """Requests that are encoded together, with their `inputs`. `batch`: the number of the batch
     with the last of them; `scores`: what was given of each for every class; `parity`: what was
-    given of their sum; `task`: the number of that task, 0 before there is one; `unanswered`: how
-    many."""
+    given of their sum; `unanswered`: how many."""
 
     model: int
     rows: list[int] = []
@@ -34,7 +33,6 @@ class Group(Struct):
     batch: int = 0
     scores: dict[int, Sequence[float]] = {}
     parity: Sequence[float] = ()
-    task: int = 0
     unanswered: int = 0
 
 
@@ -176,9 +174,9 @@ class ParM:
             if len(group.rows) == k:
                 groups.remove(group)
                 task = Task(row, parity, arrival=world.now, inputs=tuple(group.inputs))
-                group.task = world.add_task(task)
-                memory.by_task[group.task] = group
-                memory.queues[parity].push(world, [group.task])
+                number = world.add_task(task)
+                memory.by_task[number] = group
+                memory.queues[parity].push(world, [number])
 
     def ended(self, world: World, done: Ended) -> Sequence[Do]:
         """Answer, and decode what one answer is missing of; what failed waits again."""
