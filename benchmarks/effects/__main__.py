@@ -77,7 +77,8 @@ Made by `python benchmarks/effects [--only NAME,...]`. Speeds are those of
 tiresias, rifling,
 e-las, philly, themis, hived, topology-aware, gandiva-fair, marble, chronus, synergy, pop, smd,
 genie, spin, delay-scheduling, aonline and tolerance-tiers the set-up or the measure was changed
-after a first try had not shown the claim: Themis, for one, was worse than Tiresias (0.27 of its largest rho) where
+after a first try had not shown the claim: Themis, for one, was worse than Tiresias (0.27 of its
+largest rho) where
 most jobs are short; pop 0.45 (whole over parts, both by our own division, 1000 jobs), spin 1.00 and
 delay-scheduling 1.00 (philly-like, few gangs), then 0.98 of waiting always and 0.79 (models that
 nearly all suffer apart); topology-aware 0.98 of spreading over nodes; marble 0.90 of Optimus
