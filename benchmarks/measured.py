@@ -1,7 +1,8 @@
 """The models file `measured`, of what models take on this machine: `python benchmarks/measured.py`.
 
 Dense nets of several widths, the small CNNs that come with the `onnx` package, and ten classifiers
-of handwritten digits with the class that each gives to every input of the test split. It takes ten
+of handwritten digits with the class that each gives to every input of the test split, and the
+scores behind it. It takes ten
 minutes, wants a quiet machine, and needs what the dependency group `measured` names beside Ganger.
 """
 
@@ -246,6 +247,7 @@ def _digits() -> tuple[list[Model], dict[str, Array]]:
         classifier.fit(train / 16 if "mlp" in name else train, right)
         asked = test / 16 if "mlp" in name else test
         classes[name] = classifier.predict(asked).astype(np.uint8)
+        classes[f"{name}.scores"] = _scores(classifier, asked)
         whole = pickle.dumps(classifier)
         load = np.median([_taken(lambda whole=whole: pickle.loads(whole)) for _ in range(9)])
         models.append(
@@ -261,6 +263,13 @@ def _digits() -> tuple[list[Model], dict[str, Array]]:
             )
         )
     return models, classes
+
+
+def _scores(classifier: Any, asked: Array) -> Array:
+    """What it gives for every class, to a thousandth: linear scores, or parts of one."""
+    if hasattr(classifier, "decision_function"):
+        return np.round(classifier.decision_function(asked), 3).astype(np.float32)
+    return np.round(classifier.predict_proba(asked), 3).astype(np.float16)
 
 
 def _latency(run: Callable[[Array], Any], rows: Array) -> Latency:

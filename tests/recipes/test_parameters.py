@@ -79,6 +79,7 @@ STATED: dict[str, str] = {
     "tune.bohb": "epochs=81.0, eta=3",
     "tune.hyperband": "epochs=81.0, eta=3",
     "yeung": "limit=1.0",
+    "tolerance-tiers": "confidence=0.999",
 }
 """Defaults that a publication or its code states."""
 OURS: dict[str, str] = {
@@ -106,6 +107,7 @@ OURS: dict[str, str] = {
     " cache=none",
     "coda": "start=2, every=1m 00s, threshold=0.02, loss=0.05, reserved=0.75, large=4, part=0.5,"
     " throttle=bandwidth, walk=skip",
+    "cocktail": "accuracy=0.97, every=10.0 s, least=30, start=all, size=64",
     "co-scheml": "bound=1.5, share=2, skip=false",
     "cpu-disaggregation": "cores=4.0, pool=1000, walk=strict",
     "delay-scheduling": "node_wait=1m 00s, rack_wait=1m 00s, node_skips=none, rack_skips=0,"
@@ -143,6 +145,7 @@ OURS: dict[str, str] = {
     "hyperdrive": "trials=100, target=none, kill=none, every=5.0, epochs=100.0, deadline=none,"
     " mode=min, gpus=1",
     "hypersched": "trials=100, deadline=none, most_gpus=8, dealing=uniform, mode=min, gpus=1",
+    "irina": "streams=2, suspend=0 s, batches=true, stacks=true, preempts=true",
     "jigsaw": "fraction=0.5, gain=1.05, share=2, walk=skip",
     "kubeshare": "limit=1.0, walk=skip",
     "las": "attained=service, quantum=10m 00s, walk=skip",
@@ -158,6 +161,7 @@ OURS: dict[str, str] = {
     "nanily": "cache=none",
     "nexus": "weight=0.2, cycle=duty, fill=true, segments=50",
     "ones": "rounds=10, epoch=1m 00s, patience=1",
+    "parm": "size=1",
     "philly": "node_wait=5m 00s, rack_wait=5m 00s, min_run=0 s",
     "placement": "fit=best, within=any, walk=strict",
     "pollux": "p=-1.0, population=50, generations=40, patience=8000, rows=256, autoscale=false,"
@@ -199,6 +203,7 @@ OURS: dict[str, str] = {
     "tgs": "busy=0.8, period=1.0 s",
     "tiresias": "starvation=none, consolidate=true, walk=skip, min_run=0 s, fit=best,"
     " interval=none",
+    "tolerance-tiers": "tolerance=0.01, aim=latency, tiers=, samples=1000, size=64",
     "topology-aware": "threshold=0.0, walk=strict",
     "tune.asha": "trials=27, eta=3, first=1.0, epochs=81.0, variant=stop, beyond=false, mode=min,"
     " gpus=1",

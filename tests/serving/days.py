@@ -6,7 +6,7 @@ What is drawn comes from `random.Random(seed).random()`, which is the same on ev
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -14,7 +14,19 @@ from msgspec.structs import replace
 from ganger.core.serving.router import Abilities
 from ganger.core.serving.world import Known, Lane, Latencies, Pipeline, Store
 from ganger.sim.requests.trouble import Change
-from serving.rig import MS, Asked, affine, lanes, model, pipeline, placed, speaker, table
+from serving.rig import (
+    MS,
+    Asked,
+    affine,
+    lanes,
+    model,
+    pipeline,
+    placed,
+    recorded,
+    scored,
+    speaker,
+    table,
+)
 
 
 @dataclass
@@ -29,7 +41,9 @@ class Day:
     families: Sequence[tuple[str, tuple[int, ...]]] = ()
     pipelines: Sequence[Pipeline] = ()
     says: Sequence[Sequence[int] | None] = ()
+    scores: Sequence[Sequence[Sequence[float]] | None] = ()
     changes: list[Change] = field(default_factory=list)
+    sums: Mapping[int, Callable[[Sequence[int]], Sequence[float]]] = field(default_factory=dict)
 
 
 class Dice:
@@ -145,14 +159,20 @@ def minute() -> Day:
 
 def families() -> Day:
     """Requests name families whose models differ in accuracy; some inputs come again."""
+    says = [[0, 1, 2, 3, 0, 1, 2, 3, 0, 1], [0, 1, 2, 2, 2, 1, 1, 3, 0, 1], [3] * 10]
+    sure = [[2.0] * 10, [1.0, 1, 1, 0, 0, 1, 0, 1, 1, 1], [0.1, 0, 0, 2, 0, 0, 0, 2, 0, 0]]
+    scores = [scored(*each) for each in zip(says, sure, strict=True)]
+    of = [
+        recorded(said * 150, says[0] * 150, table * 150)
+        for said, table in zip(says, scores, strict=True)
+    ]
     models = [
-        replace(known, accuracy=accuracy)
-        for known, accuracy in zip(MODELS, (0.7, 0.93, 0.55), strict=True)
+        replace(MODELS[at], accuracy=accuracy, recorded=of[at])
+        for at, accuracy in enumerate((0.7, 0.93, 0.55))
     ]
     asked = requests(Dice(5), 130, 3.0, 5, (9.0, 25.0, 80.0, 400.0))
-    says = [[0, 1, 2, 3, 0, 1, 2, 3, 0, 1], [0, 1, 2, 2, 2, 1, 1, 3, 0, 1], [3] * 10]
     groups = [("ab", (0, 1)), ("abc", (0, 1, 2))]
-    return Day(models, alike(3), asked, families=groups, says=says)
+    return Day(models, alike(3), asked, families=groups, says=says, scores=scores)
 
 
 def pipelines() -> Day:
@@ -226,6 +246,38 @@ def large() -> Day:
     return Day(MODELS, alike(2), asked)
 
 
+def segments() -> Day:
+    """Models that can be cut and need only parts of a device; one device fails."""
+    models = [
+        replace(model, borders=borders, peaks={("gpu", 1.0): peak})
+        for model, borders, peak in zip(
+            MODELS, ((0.2, 0.5, 0.8), (0.1, 0.3, 0.5, 0.7, 0.9), ()), (0.7, 0.4, 0.3), strict=True
+        )
+    ]
+    changes = [Change(60 * MS, 0, False), Change(90 * MS, 0, True), Change(130 * MS, 1, False),
+               Change(150 * MS, 1, True)]  # fmt: skip
+    return Day(models, alike(2), requests(Dice(12), 120, 3.0, 3), changes=changes)
+
+
+def parity() -> Day:
+    """A model, its parity model and another; devices are slow for a while, and fail."""
+    says = [[0, 1, 2, 3, 0, 1, 2, 3, 0, 1], None, [1] * 10]
+    values = [[float(2 * (each == of) + at % 3) for of in range(4)] for at, each in
+              enumerate([0, 1, 2, 3, 0, 1, 2, 3, 0, 1])]  # fmt: skip
+
+    def added(inputs: Sequence[int]) -> list[float]:
+        rows = [values[each % 10] for each in inputs]
+        return [sum(column) + 0.3 * at for at, column in enumerate(zip(*rows, strict=True))]
+
+    models = [MODELS[0], replace(MODELS[0], name="p", parity_of="a", parity_k=2), MODELS[2]]
+    asked = [one._replace(model=one.model * 2) for one in requests(Dice(13), 140, 3.0, 2)]
+    changes = [Change(20 * MS, 1, None, 6.0), Change(100 * MS, 1, None, 1.0),
+               Change(140 * MS, 0, False), Change(160 * MS, 3, False), Change(180 * MS, 0, True),
+               Change(200 * MS, 3, True)]  # fmt: skip
+    return Day(models, alike(4), asked, says=says, scores=[values, None, None], changes=changes,
+               sums={1: added})  # fmt: skip
+
+
 DAYS: dict[str, tuple[Callable[[], Day], Callable[[Abilities], bool]]] = {
     "crowd": (crowd, lambda can: True),
     "calm": (calm, lambda can: True),
@@ -239,5 +291,7 @@ DAYS: dict[str, tuple[Callable[[], Day], Callable[[Abilities], bool]]] = {
     "trouble": (trouble, lambda can: True),
     "forgotten": (forgotten, lambda can: can.loads),
     "large": (large, lambda can: can.divides),
+    "segments": (segments, lambda can: can.cuts),
+    "parity": (parity, lambda can: can.weighs),
 }
 """By name: the day, and which routers can live it."""

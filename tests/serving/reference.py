@@ -175,7 +175,10 @@ class Naive:
         )
 
     def cut_steps(self, lane: int) -> None:
-        """What a lane runs ends with this step; at once where one has just ended."""
+        """What a lane runs ends with this step, or this segment; at once where one has just
+        ended."""
+        if all(each.talk is None for each in self.busy if each.lane.number == lane):
+            self.cut(Interrupt(lane))
         for busy in [each for each in self.busy if each.lane.number == lane and each.talk]:
             assert busy.talk is not None
             talk = busy.talk

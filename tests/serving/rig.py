@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from hypothesis import strategies as st
 
 from ganger.core.serving.router import Router
@@ -16,6 +17,7 @@ from ganger.core.serving.world import (
     Lane,
     Latencies,
     Pipeline,
+    Recorded,
     Stage,
     Store,
     World,
@@ -80,6 +82,22 @@ def speaker(
         {("gpu", 1.0): Latencies(whole, whole)},
         tokens={"gpu": times},
         cache_bytes=cache_bytes,
+    )
+
+
+def scored(said: Sequence[int], sure: Sequence[float], classes: int = 4) -> list[list[float]]:
+    """Scores of which that of the class that is said is so much above all others."""
+    return [
+        [by * (each == one) for each in range(classes)] for one, by in zip(said, sure, strict=True)
+    ]
+
+
+def recorded(
+    said: Sequence[int], labels: Sequence[int], scores: Sequence[Sequence[float]] | None = None
+) -> Recorded:
+    """What a model said of a labelled data set."""
+    return Recorded(
+        np.array(said), np.array(labels), None if scores is None else np.array(scores, float)
     )
 
 
@@ -267,11 +285,14 @@ def play(
     families: Sequence[tuple[str, tuple[int, ...]]] = (),
     pipelines: Sequence[Pipeline] = (),
     says: Sequence[Sequence[int] | None] = (),
+    scores: Sequence[Sequence[Sequence[float]] | None] = (),
+    sums: Mapping[int, Callable[[Sequence[int]], Sequence[float]]] = {},
     tenants: Sequence[str] = ("", *"abcdefgh"),
 ) -> Seen:
     """Serve all requests; in chunks, rows that are over are forgotten as soon as can be. `takes`:
     milliseconds of the batches one after the other, instead of what the profile says; `says`: by
-    model, the class that it gives each input."""
+    model, the class that it gives each input; `scores`: what it gives for every class; `sums`: by
+    parity model, what it gives of inputs that are added up."""
     world = World(
         models, lanes_, stores, families=families, pipelines=pipelines, seed=seed, tenants=tenants
     )
@@ -290,7 +311,7 @@ def play(
         chunks,
         [seen],
         keep=min(chunk, KEEP),
-        outputs=Outputs(says) if says else None,
+        outputs=Outputs(says, scores, sums) if says else None,
     )
     plane.advance()
     plane.finish()

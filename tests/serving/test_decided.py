@@ -45,14 +45,20 @@ VARIANTS = [
     "clipper(selection=exp4,rate=0.4,by_tenant=yes)",
     "clockwork(largest=4,longest=9ms,margin=1ms)",
     "clockwork(margin=0)",
+    "cocktail(accuracy=0.6,every=1s,least=3,size=2)",
+    "cocktail(start=formula,accuracy=0.9)",
     "dybatch(slice=2)",
     "ebird(sizes=4;2,most=5)",
     "ebird(sizes=3;1;1,tick=2500us)",
+    "irina(streams=3,batches=no)",
+    "irina(stacks=no,suspend=2ms)",
+    "irina(preempts=no)",
     "model-switching(every=40ms,better=0.1,size=3)",
     "nanily(cache=lru)",
     "nexus(epoch=3s,soonest=1s,weight=0.6)",
     "nexus(epoch=2s,soonest=1s,fill=no,profile=1.0)",
     "nexus(epoch=1s,soonest=1s,cycle=execution,segments=7,overload=0.8)",
+    "parm(size=3)",
     "serve.bentoml(size=3,latency=20ms)",
     "serve.bentoml(latency=100ms,cache=lru)",
     "serve.clairvoyant(full=0.5)",
@@ -71,6 +77,8 @@ VARIANTS = [
     "serve.triton(size=2,longest=3)",
     "serve.triton(size=4,delay=7ms,preferred=2;3)",
     "serve.triton(delay=20ms,preferred=3,longest=5)",
+    "tolerance-tiers(aim=cost,tiers=a:0.3;b:0.1:latency,size=2)",
+    "tolerance-tiers(tolerance=0.35,confidence=0.6,samples=50)",
     "swayam(frontends=1,window=1s,windows=2,horizon=100ms,idle=60ms)",
     "swayam(frontends=3,window=1s,horizon=2s,idle=2s,part=0.8,prunes=no)",
 ]
@@ -143,7 +151,7 @@ def decided(recipe: str, day: Day) -> str:
             chunks,
             [seen],
             keep=CHUNK,
-            outputs=Outputs(day.says) if day.says else None,
+            outputs=Outputs(day.says, day.scores, day.sums) if day.says else None,
         )
         drive(plane, day.changes)
         plane.finish()

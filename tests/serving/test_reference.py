@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ganger.core.serving.world import Lane, Store
 from ganger.recipes.registry import make_router
@@ -35,6 +36,21 @@ def test_every_router_is_driven_as_by_the_naive_plane(
     assert sorted(naive.ran, key=lambda ran: (ran.began, ran.lane)) == seen.batches
     assert [ended / MS for ended in naive.world.requests.ended] == seen.ended
     assert list(naive.world.requests.by) == seen.by
+
+
+@examples(10)
+@given(asked=REQUESTS, count=st.integers(1, 3), seed=st.integers(0, 3))
+def test_so_is_one_that_stops_what_runs(asked: list[Asked], count: int, seed: int) -> None:
+    peaks = (0.7, 0.4, 0.3)
+    models = [
+        replace(each, borders=(0.2, 0.5, 0.8), peaks={("gpu", 1.0): peak})
+        for each, peak in zip(MODELS, peaks, strict=True)
+    ]
+    naive = Naive(make_router("irina"), models, some_lanes(count, 2), asked, (), seed)
+    naive.play()
+    seen = play(make_router("irina"), models, some_lanes(count, 2), asked, noise=1.0, seed=seed)
+    assert sorted(naive.ran, key=lambda ran: (ran.began, ran.lane)) == seen.batches
+    assert [ended / MS for ended in naive.world.requests.ended] == seen.ended
 
 
 def test_a_model_of_small_batches_is_not_waited_for_as_one_of_large_ones() -> None:

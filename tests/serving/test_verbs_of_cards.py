@@ -17,7 +17,7 @@ from ganger.core.serving.router import Router
 from ganger.core.serving.verbs import Batch, Do, Ended, News
 from ganger.core.serving.world import Lane, Store, World
 from ganger.recipes.registry import make_router, recipes
-from serving.rig import Asked, OneByOne, pipeline, placed, play
+from serving.rig import Asked, OneByOne, pipeline, placed, play, recorded
 from serving.test_awkward import MINIS
 from serving.test_every_router import MODELS
 
@@ -51,8 +51,8 @@ CARDS = {
     "S3 Ease.ml": Card("Batch", "choice control"),
     "S4 HiveMind": Card("Batch", "models segments", "fused batch"),
     "S5 MArk": Card("Batch Wait Load", "control", "functions"),
-    "S6 Tolerance Tiers": Card("Batch Cancel", "tasks choice", "cascade"),
-    "S7 ParM": Card("Batch Cancel Wait", "tasks", "hedge"),
+    "S6 Tolerance Tiers": Card("Batch Cancel", "tasks choice", "tolerance-tiers"),
+    "S7 ParM": Card("Batch Cancel Wait", "tasks", "parm"),
     "S8 Gilman": Card("Batch Load Evict", "", "cache.lru"),
     "S9 Nanily": Card("Batch", "control", "nanily"),
     "S10 RRL": Card("Batch", "probe"),
@@ -60,7 +60,7 @@ CARDS = {
     "S12 Ebird": Card("Batch Wait", "beside", "ebird"),
     "S13 GSLICE": Card("Batch", "shares control"),
     "S14 Clockwork": Card("Batch Load Evict", "", "clockwork"),
-    "S15 Irina": Card("Batch Interrupt Wait", "segments beside", "interrupt at a border"),
+    "S15 Irina": Card("Batch Interrupt Wait", "segments beside", "irina"),
     "S16 PERSEUS": Card("Batch", "probe control"),
     "S17 AutoDeep": Card("Batch", "segments probe control"),
     "S18 DyBatch": Card("Batch", "tasks", "dybatch"),
@@ -70,7 +70,7 @@ CARDS = {
     "S22 Morphling": Card("Batch", "probe control"),
     "S23 Abacus": Card("Batch", "models segments beside", "fused batch"),
     "S24 MIG-Serving": Card("Batch", "shares control"),
-    "S25 Cocktail": Card("Batch Cancel Wait", "tasks choice control", "ensemble with a deadline"),
+    "S25 Cocktail": Card("Batch Cancel Wait", "tasks choice control", "cocktail"),
     "S26 Nexus": Card("Batch Wait", "tasks models segments control", "nexus"),
     "S27 Model-Switching": Card("Batch", "choice", "model-switching"),
     "S28 PRETZEL": Card("Batch", "tasks segments", "pipeline"),
@@ -81,6 +81,11 @@ CARDS = {
 }
 
 
+SCORES: list[list[float]] = [[0, 5], [1, 0]]
+"""Of the first model: it is sure of the first input, and wrong on the second."""
+ANSWERS = [recorded([1, 0] * 400, [1] * 800, SCORES * 400), recorded([1] * 800, [1] * 800)]
+
+
 class Recorded(OneByOne):
     """Notes the names of all orders and how batches were used."""
 
@@ -88,6 +93,10 @@ class Recorded(OneByOne):
         super().__init__(router)
         self.orders: set[str] = set()
         self.parts: set[str] = set()
+
+    def arrive(self, world: World, rows: range) -> None:
+        super().arrive(world, rows)
+        self.orders |= {"Interrupt"} if world.cut else set()
 
     def noted(self, world: World, orders: Sequence[Do]) -> Sequence[Do]:
         for order in orders:
@@ -129,12 +138,18 @@ def shown(card: Card) -> Recorded:
     asked = [Asked(1.7 * at, 0 if one_model else at % 2, (11, 90)[at % 4 // 2]) for at in range(60)]
     more: dict[str, Any] = {}
     if router.can.chooses:
-        more = {"families": [("both", (0, 1))], "says": [[1], [0]]}
+        more = {
+            "families": [("both", (0, 1))],
+            "says": [[1], [0]],
+            "scores": [SCORES[:1], SCORES[1:]],
+        }
         asked += [Asked(0.9 * at, 2, 90, input=0, label=1) for at in range(60)]
     elif router.can.pipelines and "tasks" in card.parts:
         more = {"pipelines": [pipeline("both", [0, 1], (0, 1, 1.0))]}
         asked += [Asked(0.9 * at, 2, 90) for at in range(60)]
         asked += [Asked(900, at // 2 % 2, 500) for at in range(8)]
+    if router.can.cuts:  # two that run, and a shorter one that comes
+        asked += [Asked(900, 1, 500), Asked(900, 1, 500), Asked(901, 0, 500)]
     stores = [Store(at, 60) for at in range(2)] if loads else []
     on = (
         placed(2)
@@ -143,7 +158,10 @@ def shown(card: Card) -> Recorded:
             Lane(at, "gpu", device=at // router.can.streams) for at in range(2 * router.can.streams)
         ]
     )
-    models = [replace(each, borders=(0.3, 0.6), layers=("trunk", "", "")) for each in MODELS[:2]]
+    models = [
+        replace(each, borders=(0.3, 0.6), layers=("trunk", "", ""), recorded=ANSWERS[at])
+        for at, each in enumerate(MODELS[:2])
+    ]
     play(router, models, on, asked, stores=stores, noise=1.0, **more)
     return router
 

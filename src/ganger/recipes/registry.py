@@ -172,7 +172,7 @@ ALSO_CALLED = {
 }  # fmt: skip
 """What else systems and their variants are called: names of authors and of variants, each with the
 recipe and the arguments that it is."""
-_T = "ganger.recipes.training."
+_T, _S = "ganger.recipes.training.", "ganger.recipes.serving."
 CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("fifo", "sjf", "srtf", "srsf", "priority", "edf"), _T + "baselines"),
     **dict.fromkeys(("las", "mlfq", "tiresias", "gittins", "e-las"), _T + "attained.recipes"),
@@ -247,6 +247,8 @@ PLANES: dict[str, dict[str, str]] = {
         ),
         **dict.fromkeys(("serve.composed",), "ganger.recipes.serving.composed"),
         **dict.fromkeys(("nexus",), "ganger.recipes.serving.nexus.recipes"),
+        **dict.fromkeys(("tolerance-tiers", "cocktail", "parm"), _S + "ensembles.recipes"),
+        **dict.fromkeys(("irina",), _S + "sharing.recipes"),
     },
 }  # fmt: skip
 """By what a recipe decides over, the same: all jobs; services (`--serving`); the trials of one
@@ -429,23 +431,23 @@ def parse(spec: str, *, bounded: bool = True) -> tuple[Recipe, dict[str, Any]]:
 
 def make(spec: str, *, bounded: bool = True) -> Policy:
     """The policy that `spec` describes, as `parse` reads it. Raises BadInput."""
-    found, arguments = parse(spec, bounded=bounded)
-    if found.plane == "requests":
+    named, arguments = parse(spec, bounded=bounded)
+    if named.plane == "requests":
         raise BadInput(
-            f"{found.name} decides over requests, not over jobs",
+            f"{named.name} decides over requests, not over jobs",
             where="recipe",
-            mend=f"ganger simulate REQUESTS --models FILE --recipe {found.name}",
+            mend=f"ganger simulate REQUESTS --models FILE --recipe {named.name}",
         )
-    return cast("Policy", found.make(**arguments))
+    return cast("Policy", named.make(**arguments))
 
 
 def make_router(spec: str) -> Router:
     """The router that `spec` describes, as `parse` reads it. Raises BadInput."""
-    found, arguments = parse(spec)
-    if found.plane != "requests":
+    named, arguments = parse(spec)
+    if named.plane != "requests":
         raise BadInput(
-            f"{found.name} decides over jobs, not over requests",
+            f"{named.name} decides over jobs, not over requests",
             where="recipe",
             mend="see `ganger recipes --plane requests`",
         )
-    return cast("Router", found.make(**arguments))
+    return cast("Router", named.make(**arguments))

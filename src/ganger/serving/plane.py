@@ -401,10 +401,12 @@ class LivePlane:
         if isinstance(given, Failure):
             given = [given] * len(tickets)
         said = [UNKNOWN] * len(part.tasks)
+        scores: list[Sequence[float]] = [()] * len(part.tasks)
         for (at, first), ticket, outputs in zip(places, tickets, given, strict=True):
             if ticket.model >= first_family:
                 ticket.variants[part.model] = outputs
                 ticket.said[part.model] = said[at] = self.classes.of(outputs)
+                scores[at] = self.classes.scores(outputs) if self.router.can.weighs else ()
             elif isinstance(outputs, Failure):
                 ticket.failure = outputs.why
             elif divides:
@@ -412,9 +414,8 @@ class LivePlane:
             else:
                 ticket.outputs = outputs
         self._watch.ran(lane, order, began, self.now(), tickets)
-        self._free(
-            lane, order, began, OK, (said,) if first_family < len(self.world.variants) else ()
-        )
+        chooses = first_family < len(self.world.variants)
+        self._free(lane, order, began, OK, (said,) if chooses else (), (scores,) if chooses else ())
 
     def _heed(self, lane: Lane, began: int, result: Any) -> None:
         """A load that failed is over a little later, so that it is not tried all the time."""
@@ -441,6 +442,7 @@ class LivePlane:
         began: int,
         outcome: str,
         said: tuple[Sequence[int], ...] = (),
+        scores: tuple[Sequence[Sequence[float]], ...] = (),
     ) -> None:
         if self._resting:
             lost, lane.running, lane.queued = lane.queued, None, []
@@ -450,7 +452,7 @@ class LivePlane:
                 if isinstance(load, Load):
                     self._residence.loaded(load, FAILED)
             return
-        self._guarded(self._freed, lane, order, began, outcome, said)
+        self._guarded(self._freed, lane, order, began, outcome, said, scores)
 
     def _freed(
         self,
@@ -459,6 +461,7 @@ class LivePlane:
         began: int,
         outcome: str,
         said: tuple[Sequence[int], ...],
+        scores: tuple[Sequence[Sequence[float]], ...],
     ) -> None:
         world, took = self.world, max(self.now() - began, 1)
         self._catch_up()
@@ -469,7 +472,8 @@ class LivePlane:
             self._begin(lane, lane.queued.pop())
         else:
             self._idle.enter(lane)
-        orders = self.router.ended(world, Ended(order, outcome, took, outputs=said))
+        done = Ended(order, outcome, took, outputs=said, scores=scores)
+        orders = self.router.ended(world, done)
         if orders is not STAY:
             self._do(orders)
             if self._idle.lanes:

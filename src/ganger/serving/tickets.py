@@ -111,6 +111,14 @@ class Classes:
         scores = first[0] if first.ndim > 1 else first
         return int(np.argmax(scores)) if scores.size > 1 else UNKNOWN
 
+    def scores(self, given: Given) -> Sequence[float]:
+        """What a model gave for every class of the first item; nothing where it gave no numbers."""
+        if isinstance(given, Failure) or not given or given[0].dtype.kind != "f":
+            return ()
+        first = given[0]
+        scores = first[0] if first.ndim > 1 else first
+        return scores.tolist() if scores.ndim == 1 and scores.size > 1 else ()
+
     def code(self, word: str) -> int:
         """The code of a word that a model gave."""
         code = self._words.get(word, UNKNOWN)

@@ -12,6 +12,7 @@ from onnx import TensorProto
 
 from ganger.core.errors import BadInput
 from ganger.lab.serving.live import Machine, prepared
+from ganger.serving.runtime import Failure
 from ganger.serving.tickets import UNKNOWN, Classes
 from ganger.serving.truths import SECONDS, Truths
 from ganger.workloads.models.reading import read_models
@@ -191,6 +192,50 @@ def test_where_one_model_of_a_vote_fails_the_other_answers(tmp_path: Path) -> No
 )
 def test_classes(answer: Any, class_: int) -> None:
     assert Classes().of([answer]) == class_
+
+
+@pytest.mark.parametrize(
+    ("answer", "scores"),
+    [
+        (np.array([[1.5, 0.5], [0, 9]], np.float32), [1.5, 0.5]),
+        (np.array([1.5, 0.5], np.float32), [1.5, 0.5]),
+        (np.array([[3]], np.int64), ()),
+        (np.array([7.0], np.float32), ()),
+        (np.array([], np.float32), ()),
+    ],
+)
+def test_scores_are_what_the_first_item_was_given_for_every_class(answer: Any, scores: Any) -> None:
+    assert Classes().scores([answer]) == scores
+    assert Classes().scores(Failure("it did not run")) == ()
+
+
+def test_a_slow_model_answers_where_a_quick_one_is_not_sure(file: Path, tmp_path: Path) -> None:
+    """`bad` is the quick one. As recorded it is right where its class is far above the others."""
+    sure, unsure = [0.0, 0.0, 9.0, 0.0], [0.0, 0.0, 0.0, 1.0]
+    np.savez(
+        tmp_path / "p.npz",
+        labels=np.array([2] * 400 + [0] * 400),
+        bad=np.array([2] * 400 + [3] * 400),
+        good=np.array([2] * 400 + [0] * 400),
+        **{"bad.scores": np.array([sure] * 400 + [unsure] * 400)},  # type: ignore[arg-type]
+    )
+    text = file.read_text().replace("accuracy = 0.9", 'predictions = "p.npz"')
+    before, name, after = text.partition('name = "good"')
+    file.write_text(before + name + after.replace("base = 0.0005", "base = 0.02"))
+
+    async def answered_by(room: Room, values: list[float]) -> str:
+        asked = ask()
+        asked["inputs"][0]["data"] = values
+        answer = (await room.infer(asked, model="both")).json
+        return str(answer["parameters"]["model"])
+
+    async def story(room: Room) -> None:
+        assert await answered_by(room, X) == "good"  # -3, -1, -2, 0: 3 is above 1 by 1
+        assert await answered_by(room, [9, 9, 0, 9]) == "bad"
+        figures = room.figures.models[room.desk.code("both")]
+        assert sum(figures.by.values()) == 2
+
+    play(lambda: Room(file, "tolerance-tiers(tolerance=0.01,aim=cost)"), story)
 
 
 def test_what_is_remembered_is_bounded_by_number_and_by_time() -> None:

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from ganger.cli.lab.serving.models import models as command
 from ganger.core.errors import BadInput
+from ganger.lab.serving.run import recorded_of
 from ganger.workloads.models.document import Device, Document, Model, schema
 from ganger.workloads.models.profiles import Models
 from ganger.workloads.models.reading import read_models
@@ -187,6 +188,44 @@ def test_accuracy_comes_from_recorded_predictions(tmp_path: Path) -> None:
     assert model.labels is not None
     assert model.predicted.tolist() == [0, 1, 2, 1]
     assert model.labels.tolist() == [0, 1, 2, 2]
+
+
+def test_scores_and_what_recipes_may_know_come_from_the_same_file(tmp_path: Path) -> None:
+    scores = np.arange(12.0).reshape(4, 3)
+    more: dict[str, Any] = {"resnet50.scores": scores.astype(np.float16)}
+    calibration = np.array([1, 0, 0, 1])
+    np.savez(tmp_path / "p.npz", labels=LABELS, resnet50=LABELS, calibration=calibration, **more)
+    model = read(tmp_path, GOOD.replace(*OTHER)).models["resnet50"]
+    known = recorded_of(model)
+    assert known is not None
+    assert known.scores is not None
+    assert known.labels.tolist() == known.gave.tolist() == [0, 2]
+    assert known.scores.tolist() == [[0, 1, 2], [9, 10, 11]]
+    assert model.scores is not None
+    assert model.scores.tolist() == scores.tolist()  # the simulator answers with all of them
+
+
+SCORES = np.zeros((4, 3))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({"resnet50.scores": SCORES[:3]}, "p.npz: resnet50.scores: 3 inputs where labels have 4"),
+        ({"resnet50.scores": SCORES[0]}, "p.npz: resnet50.scores: it is 1-dimensional, of float64"),
+        ({"resnet50.scores": SCORES > 1}, "p.npz: resnet50.scores: it is 2-dimensional, of bool"),
+        ({"resnet50.scores": SCORES[:, :1]}, "p.npz: resnet50.scores: it is 2-dimensional"),
+        ({"resnet50.scores": SCORES + np.nan}, "values that are not finite"),
+        ({"resnet50.scores": SCORES[:, :2]}, "resnet50.scores has 2 classes, and it gives 2"),
+        ({"calibration": LABELS * 0}, "p.npz: calibration: it says of no input"),
+        ({"calibration": LABELS[:2]}, "p.npz: calibration: 2 inputs where labels have 4"),
+    ],
+)
+def test_bad_scores_are_one_sentence(arrays: dict[str, Any], said: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "p.npz", labels=LABELS, resnet50=LABELS, **arrays)
+    with pytest.raises(BadInput) as error:
+        read(tmp_path, GOOD.replace(*OTHER))
+    assert said in str(error.value)
 
 
 @pytest.mark.parametrize(

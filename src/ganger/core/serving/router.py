@@ -22,6 +22,8 @@ class Abilities(Struct, frozen=True):
     stages it runs as tasks. `foresees`: it knows all requests before they come
     (`world.future`), which nobody can deploy; and no further than `ahead` microseconds, if that
     is not 0. `retires`: it says how many lanes it wants (`world.wanted`), and gives lanes back.
+    `cuts`: it interrupts batches when requests come, and so hears of each instant apart.
+    `weighs`: it reads what models gave for every class, not only which class they chose.
     """
 
     loads: bool = False
@@ -32,6 +34,8 @@ class Abilities(Struct, frozen=True):
     foresees: bool = False
     ahead: int = 0
     retires: bool = False
+    weighs: bool = False
+    cuts: bool = False
 
 
 PLAIN = Abilities()

@@ -103,7 +103,8 @@ class Ended(Struct, frozen=True, gc=False):
     microseconds on the lane; `operator`: where an interrupted batch stopped; `outputs`: by part,
     the class that each task was given (-1: not known), where the router `chooses` among models.
     Of a token model, `order.steps` are those that were done, and `over` the tasks whose output
-    ended with the last."""
+    ended with the last. `scores`: by part, what each task was given for every class (none: not
+    known), where the router `weighs` answers."""
 
     order: Batch | Load
     outcome: str
@@ -111,6 +112,7 @@ class Ended(Struct, frozen=True, gc=False):
     operator: int = 0
     outputs: tuple[Sequence[int], ...] = ()
     over: tuple[int, ...] = ()
+    scores: tuple[Sequence[Sequence[float]], ...] = ()
 
 
 class Truth(Struct, frozen=True):

@@ -10,7 +10,9 @@ from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from ganger.core.errors import InvariantError
 from ganger.core.serving.tokens import Cached, Times
@@ -118,7 +120,8 @@ class Requests:
 class Task(Struct):
     """Work for a request that is more than one batch entry: a stage, a copy, a member of an
     ensemble. `request`: whose it is; `step`: what the router calls this part of the work;
-    `arrival` and `deadline`: of this part, where the router batches it by them."""
+    `arrival` and `deadline`: of this part, where the router batches it by them; `inputs`: those of
+    which it asks the sum of a parity model."""
 
     request: int
     model: int
@@ -126,6 +129,7 @@ class Task(Struct):
     step: int = 0
     arrival: int = 0
     deadline: int = NEVER
+    inputs: tuple[int, ...] = ()
 
 
 class Lane(Struct, eq=False):
@@ -181,6 +185,16 @@ class Latencies(Struct, frozen=True):
         return len(self.mean) - 1
 
 
+class Recorded(Struct, frozen=True, eq=False):
+    """The answers of a model to a labelled data set, by input: the class that it gave (`gave`), the
+    true one (`labels`), and `scores`, the numbers that it gave for every class (None: not
+    recorded). The inputs are the same for all models of a family."""
+
+    gave: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    scores: NDArray[np.float64] | None = None
+
+
 class Known(Struct, frozen=True):
     """What is known of a model: latency by (type of device, share), bytes, microseconds to load by
     type, accuracy (nan: not known), segment borders as shares of its time; `beside`: like latency,
@@ -188,7 +202,10 @@ class Known(Struct, frozen=True):
     `tokens`: of a token model, what steps take, by type of device, and then `latencies` are of
     whole requests of usual lengths; `cache_bytes`: of the cache for each token;
     `layers`: identities of the segments, "" for one that is like no other: models that begin with
-    the same ones can run those together."""
+    the same ones can run those together; `recorded`: its answers to a labelled data set;
+    `peaks`: the greatest part of a device's compute that it uses, by the keys of `latencies`.
+    Of a parity model: the model of whose answers it gives the sum (`parity_of`), if it is asked of
+    the sum of `parity_k` inputs."""
 
     name: str
     latencies: Mapping[tuple[str, float], Latencies]
@@ -200,6 +217,10 @@ class Known(Struct, frozen=True):
     tokens: Mapping[str, Times] = {}
     cache_bytes: int = 0
     layers: tuple[str, ...] = ()
+    recorded: Recorded | None = None
+    peaks: Mapping[tuple[str, float], float] = {}
+    parity_of: str = ""
+    parity_k: int = 0
 
     def part(self, first: int, last: int) -> float:
         """The part of its time that it takes from a segment on to another (0: to its end)."""
@@ -317,8 +338,8 @@ class World:
         return self.models[code].name if code < count else self.families[code - count][0]
 
     def interrupt(self, lane: int) -> None:
-        """What an `Interrupt` does to steps of a token model, from where requests come: the lane
-        ends with the step that runs at the arrival."""
+        """What an `Interrupt` does, from where requests come: the lane ends with the step of a
+        token model that runs at the arrival, or, for a router that `cuts`, with the segment."""
         self.cut.append(lane)
 
     # ------------------------------------------------------------------ tasks

@@ -201,7 +201,14 @@ def _known(model: Model, servable: Servable, device: str, share: float) -> Known
         table = Latencies((0, table.mean[first]), (0, table.p99[first]))
     size = known.bytes or servable.path.stat().st_size
     load = max(known.load, 1)
-    return changed(known, latencies={(device, share): table}, bytes=size, load=load)
+    return changed(
+        known,
+        latencies={(device, share): table},
+        bytes=size,
+        load=load,
+        parity_of="",  # sums of inputs are not made here
+        parity_k=0,
+    )
 
 
 def _lanes(

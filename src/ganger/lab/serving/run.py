@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
 from ganger.core.serving.tokens import Times
-from ganger.core.serving.world import Known, Latencies, World
+from ganger.core.serving.world import Known, Latencies, Recorded, World
 from ganger.core.units import NEVER, SECOND, format_duration
 from ganger.lab.serving.fleet import Fleet, billed, check_beside, give_caches, memory_of
 from ganger.lab.serving.source import Source
@@ -191,7 +191,7 @@ def serve(
             watches,
             tally.retired,
             KEEP if windowed is None else SOON,
-            outputs_of(models) if world.families else None,
+            outputs_of(models) if world.families or router.can.weighs else None,
         )
         drive(plane, setup.trouble.changes(fleet, setup.seed))
         plane.finish()
@@ -419,7 +419,25 @@ def known_of(
         tokens,
         cache_bytes,
         layers,
+        recorded_of(model),
+        {
+            (each.device, each.share): float(each.series["compute"].max())
+            for each in model.utilisation
+            if "compute" in each.series
+        },
+        "" if model.parity is None else model.parity.of,
+        0 if model.parity is None else model.parity.k,
     )
+
+
+def recorded_of(model: Model) -> Recorded | None:
+    """What recipes may know of its answers to a labelled data set; None where nothing was
+    recorded."""
+    if model.predicted is None or model.labels is None:
+        return None
+    inputs = slice(None) if model.calibration is None else model.calibration
+    scores = None if model.scores is None else model.scores[inputs]
+    return Recorded(model.predicted[inputs], model.labels[inputs], scores)
 
 
 def families_of(models: Models, known: Sequence[Known]) -> list[tuple[str, tuple[int, ...]]]:
@@ -437,7 +455,16 @@ def outputs_of(models: Models) -> Outputs:
         [
             None if model.predicted is None else model.predicted.tolist()
             for model in models.models.values()
-        ]
+        ],
+        [
+            None if model.scores is None else model.scores.tolist()
+            for model in models.models.values()
+        ],
+        {
+            at: model.parity.scores
+            for at, model in enumerate(models.models.values())
+            if model.parity is not None
+        },
     )
 
 

@@ -27,7 +27,13 @@ _BATCHES: Final = 30
 _MIXES: Final = 10_000
 CANDIDATES: Final = ("serve.triton", "clipper", "nanily", "clockwork", "nexus")
 """Recipes that are tried where none is named and requests name models."""
-CHOOSING: Final = ("clipper", "clipper(selection=exp4)", "model-switching")
+CHOOSING: Final = (
+    "clipper",
+    "clipper(selection=exp4)",
+    "model-switching",
+    "tolerance-tiers",
+    "cocktail",
+)
 """The same where they name families."""
 SPEAKING: Final = ("serve.triton", "serve.continuous-batching", "serve.fair")
 """The same where they name token models."""

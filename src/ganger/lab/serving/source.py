@@ -114,7 +114,8 @@ class Source:
             )
         )
         router = self._router
-        if chunk.label is None and chunk.input is not None and router and router.can.chooses:
+        judges = router is not None and (router.can.chooses or router.can.weighs)
+        if chunk.label is None and chunk.input is not None and judges:
             columns["label"] = self._true(chunk.input, model)
         if chunk.items is not None and router and not router.can.divides:
             self._fits(chunk.items, model, before)

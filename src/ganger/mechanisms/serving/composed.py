@@ -96,6 +96,7 @@ class Composed:
         return Abilities(
             loads=self.residency is not None,
             chooses=self.asking is not None and self.asking.choice is not None,
+            weighs=self.asking is not None and self.asking.stepwise is not None,
             pipelines=self.staging is not None,
             foresees=self.residency is not None and isinstance(self.residency.worth, NextUse),
         )
@@ -200,12 +201,7 @@ class Composed:
         self._push(world, memory, model, groups, [number])
 
     def _push(
-        self,
-        world: World,
-        memory: Memory,
-        model: int,
-        groups: list[int],
-        rows: range | list[int],
+        self, world: World, memory: Memory, model: int, groups: list[int], rows: range | list[int]
     ) -> None:
         if not groups:
             self._refuse(world, rows, "no lane runs its model")
@@ -370,11 +366,8 @@ class Composed:
         """The models whose requests wait for these groups, with the key of the first request."""
         ready = {at for group in groups for _, at in memory.ready[group]}
         queues = [memory.queues[at] for at in sorted(ready.union(memory.parked))]
-        return {
-            queue.model: queue.key(world)
-            for queue in queues
-            if queue.group in groups and len(queue)
-        }
+        waits = [queue for queue in queues if queue.group in groups and len(queue)]
+        return {queue.model: queue.key(world) for queue in waits}
 
     def _park(self, memory: Memory, at: int, form: Form) -> None:
         """The queue waits for more requests, or for a time."""
@@ -387,9 +380,8 @@ class Composed:
         """How many requests have to come before any queue that waits for more can be ready."""
         if len(memory.parked) > _FEW:
             return 1
-        return min(
-            (length - len(memory.queues[at]) for at, length in memory.parked.items()), default=1
-        )
+        missing = (length - len(memory.queues[at]) for at, length in memory.parked.items())
+        return min(missing, default=1)
 
     def _form(self, world: World, memory: Memory, queue: Queues, lane: Lane) -> Form:
         """What the batching says; whom it refuses no longer counts as load."""
@@ -431,17 +423,26 @@ class Composed:
             return _NOTHING
         self.batching.learn(world, memory.learned, part, world.lanes[order.lane], done.took)
         if memory.staged is not None:
-            self._over(world, memory, part, done.outputs)
+            self._over(world, memory, part, done)
         elif memory.asked is not None:
-            assert self.asking is not None
-            self.asking.ended(world, memory.asked, part, done.outputs)
+            self._tell(world, memory, part, done)
         else:
             world.answer(part.tasks, part.model)
+        if memory.asked is not None and memory.asked.idle:
+            assert self.asking is not None
+            return self.asking.useless(world, memory.asked)
         return _NOTHING if memory.awake else STAY
 
-    def _over(
-        self, world: World, memory: Memory, part: Part, outputs: tuple[Sequence[int], ...]
+    def _tell(
+        self, world: World, memory: Memory, part: Part, done: Ended, places: list[int] | None = None
     ) -> None:
+        """What was asked for was given; what is asked for because of it waits."""
+        assert self.asking is not None
+        assert memory.asked is not None
+        for model, number in self.asking.ended(world, memory.asked, part, done, places):
+            self._send(world, memory, model, number)
+
+    def _over(self, world: World, memory: Memory, part: Part, done: Ended) -> None:
         """Tasks of pipelines hand on what they gave. The rest is answered, or counts for a request
         that several models are asked for."""
         staged, rest = list[int](), list[int]()
@@ -450,10 +451,7 @@ class Composed:
         if memory.asked is None:
             world.answer([part.tasks[at] for at in rest], part.model)
         elif rest:
-            assert self.asking is not None
-            some = Part(part.model, [part.tasks[at] for at in rest], part.items)
-            said = tuple([of[at] for at in rest] for of in outputs)
-            self.asking.ended(world, memory.asked, some, said)
+            self._tell(world, memory, part, done, rest)
         for at in staged:
             assert self.staging is not None
             assert memory.staged is not None

@@ -90,7 +90,7 @@ class Plane:
         outputs: Outputs | None = None,
     ) -> None:
         self.world, self.router = world, router
-        self._outputs = outputs
+        self._outputs, self._weighs, self._cuts = outputs, router.can.weighs, router.can.cuts
         self.physics, self._chunks, self._watches = physics, chunks, list(watches)
         self._steps = Steps(world) if any(known.tokens for known in world.models) else None
         self.on_retire, self._keep = on_retire, keep
@@ -205,7 +205,7 @@ class Plane:
         last = bisect_left(arrivals, before, first)
         if self._idle.lanes:
             last = min(last, self._wait_rows - requests.base - 1)
-        if self._steps is not None and self._steps.breakable:
+        if self._cuts or (self._steps is not None and self._steps.breakable):
             last = bisect_right(arrivals, arrivals[first], first, last)
         self.world.now = arrivals[last - 1]
         self._come(last)
@@ -430,7 +430,10 @@ class Plane:
         said: tuple[Sequence[int], ...] = ()
         if self._outputs is not None and isinstance(order, Batch) and end.outcome == OK:
             said = tuple([self._outputs.of(world, part) for part in order.parts])
-        done = Ended(order, end.outcome, now - end.began, end.operator, said, over)
+        scores: tuple[Sequence[Sequence[float]], ...] = ()
+        if said and self._weighs and self._outputs is not None and isinstance(order, Batch):
+            scores = tuple([self._outputs.scores_of(world, part) for part in order.parts])
+        done = Ended(order, end.outcome, now - end.began, end.operator, said, over, scores)
         orders = self.router.ended(world, done)
         if orders is STAY:
             return False

@@ -131,6 +131,14 @@ class Utilisation(Struct, forbid_unknown_fields=True, omit_defaults=True):
     source: str = ""
 
 
+class Parity(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What a parity model stands for: of the sum of `k` inputs it gives the sum of what the model
+    `of` gives of each."""
+
+    of: _Name
+    k: Annotated[int, Meta(ge=2, le=16)]
+
+
 class Model(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A model: what it is, how well it answers, how fast, and what it needs. `onnx`: the file that
     `ganger serve` runs, in the folder of the models file or below it."""
@@ -148,6 +156,7 @@ class Model(Struct, forbid_unknown_fields=True, omit_defaults=True):
     operators: list[Operator] = []
     utilisation: list[Utilisation] = []
     onnx: Annotated[str, Meta(min_length=1, max_length=4096)] | None = None
+    parity: Parity | None = None
 
 
 class Stage(Struct, forbid_unknown_fields=True, omit_defaults=True):

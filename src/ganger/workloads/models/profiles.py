@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,9 +169,10 @@ class Utilisation:
 @dataclass(frozen=True, eq=False)
 class Model:
     """A model that services run. `accuracy`: nan where not known. `predicted`: the class that it
-    gives each input of a data set, whose true classes are `labels`. `bytes`: 0 where not stated.
-    `parameters`: (identity, bytes). `load`: seconds by tier. `onnx`: the file that is served, None
-    where none is named."""
+    gives each input of a data set, whose true classes are `labels`; `scores`: what it gives each
+    input for every class; `calibration`: which inputs recipes may know, None: all. `bytes`: 0 where
+    not stated. `parameters`: (identity, bytes). `load`: seconds by tier. `onnx`: the file that is
+    served, None where none is named."""
 
     name: str
     family: str = ""
@@ -186,6 +188,9 @@ class Model:
     operators: Operators | None = None
     utilisation: tuple[Utilisation, ...] = ()
     onnx: Path | None = None
+    scores: F64 | None = None
+    calibration: NDArray[np.bool_] | None = None
+    parity: Parity | None = None
 
     @property
     def load_seconds(self) -> float:
@@ -200,6 +205,26 @@ class Model:
             if each.device == device and abs(each.share - share) < _THOUSANDTH / 2
         )
         return next(near, None)
+
+
+@dataclass(frozen=True, eq=False)
+class Parity:
+    """A parity model: `of` which model, for how many inputs (`k`). `layers`: matrices with a row
+    for each value that goes in, and a last one that is added; between them what is negative becomes
+    0. `inputs`: the data set, a row each."""
+
+    of: str
+    k: int
+    layers: tuple[F64, ...]
+    inputs: F64
+
+    def scores(self, inputs: Sequence[int]) -> list[float]:
+        """What it gives for every class of the sum of these inputs; past the last they begin again
+        with the first."""
+        values = self.inputs[np.asarray(inputs) % len(self.inputs)].sum(0)
+        for at, layer in enumerate(self.layers):
+            values = (np.maximum(values, 0) if at else values) @ layer[:-1] + layer[-1]
+        return cast("list[float]", values.tolist())
 
 
 @dataclass(frozen=True)

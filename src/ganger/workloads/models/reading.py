@@ -22,11 +22,12 @@ from ganger.workloads.models import document
 from ganger.workloads.models.document import FORMAT, TIERS, Document
 from ganger.workloads.models.graph import operators_of, utilisation_of
 from ganger.workloads.models.names import distinct, meant
-from ganger.workloads.models.predictions import read_predictions
+from ganger.workloads.models.predictions import Predictions, read_predictions
 from ganger.workloads.models.profiles import (
     Latency,
     Model,
     Models,
+    Parity,
     Pipeline,
     Tokens,
     Utilisation,
@@ -59,7 +60,7 @@ class _Reader:
 
     def __init__(self, path: Path, where: str, found: Document) -> None:
         self.path, self.where, self.found = path, where, found
-        self.predictions: dict[str, dict[str, NDArray[np.int64]]] = {}
+        self.predictions: dict[str, Predictions] = {}
         self.sizes: dict[str, tuple[int, str]] = {}
         self.devices: dict[str, int] = {}
 
@@ -122,6 +123,51 @@ class _Reader:
             operators_of(model, where),
             self._utilisation(model, where),
             self._onnx(model, where),
+            self._scores(model, predicted, where),
+            self._calibration(model),
+            self._parity(model, where),
+        )
+
+    def _parity(self, model: document.Model, where: str) -> Parity | None:
+        """What a parity model stands for, and how it is computed. Raises BadInput."""
+        stated, stored = model.parity, self.predictions.get(model.predictions or "")
+        if stated is None:
+            return None
+        if stated.of == model.name or stated.of not in {each.name for each in self.found.models}:
+            raise BadInput(
+                f"there is no other model {stated.of!r}",
+                where=f"{where}: parity",
+                mend="name the model of which it is the parity model",
+            )
+        layers = () if stored is None else stored.layers.get(model.name, ())
+        if stored is None or stored.inputs is None or not layers:
+            raise BadInput(
+                "it is not known what it gives",
+                where=f"{where}: parity",
+                mend=f"name predictions with arrays 'inputs' and '{model.name}.layer0'",
+            )
+        return Parity(stated.of, stated.k, layers, stored.inputs)
+
+    def _scores(
+        self, model: document.Model, predicted: NDArray[np.int64] | None, where: str
+    ) -> NDArray[np.float64] | None:
+        """What it gives for every class, where that was recorded. Raises BadInput."""
+        if model.predictions is None or predicted is None:
+            return None
+        scores = self.predictions[model.predictions].scores.get(model.name)
+        if scores is not None and int(predicted.max()) >= scores.shape[1]:
+            raise BadInput(
+                f"{model.name}.scores has {scores.shape[1]} classes, and it gives"
+                f" {int(predicted.max())}",
+                where=f"{where}: predictions",
+                mend="give a score for every class",
+            )
+        return scores
+
+    def _calibration(self, model: document.Model) -> NDArray[np.bool_] | None:
+        """Which inputs recipes may know; None: all."""
+        return (
+            None if model.predictions is None else self.predictions[model.predictions].calibration
         )
 
     def _onnx(self, model: document.Model, where: str) -> Path | None:
@@ -153,7 +199,9 @@ class _Reader:
         if model.predictions not in self.predictions:
             path = self.path.parent / model.predictions
             self.predictions[model.predictions] = read_predictions(path)
-        arrays = self.predictions[model.predictions]
+        if model.parity is not None:
+            return float("nan"), None, None
+        arrays = self.predictions[model.predictions].classes
         if model.name not in arrays or model.name == "labels":
             raise BadInput(
                 f"{model.predictions} has no array {model.name!r}",

@@ -1,0 +1,1 @@
+"""Recipes by which requests of several models share a device."""
