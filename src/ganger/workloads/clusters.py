@@ -60,15 +60,15 @@ def is_short(text: str) -> bool:
     return _SHORT.fullmatch(text.strip()) is not None
 
 
-def load_cluster(text_or_path: str | Path) -> ClusterSpec:
-    """The cluster that a short form states or that a file holds. In a short form `8x4xT4` is eight
-    nodes of four T4, and `4xT4` one. Raises BadInput."""
+def load_cluster(text_or_path: str | Path, where: str = "cluster") -> ClusterSpec:
+    """The cluster that a short form states or that a file holds; `where` it was stated. In a short
+    form `8x4xT4` is eight nodes of four T4, and `4xT4` one. Raises BadInput."""
     text = str(text_or_path).strip()
     if isinstance(text_or_path, str) and _SHORT.fullmatch(text):
         return _short(text)
     path = Path(text_or_path)
     if not path.is_file():
-        raise BadInput(f"{text!r} is neither a cluster nor a file", where="cluster", mend=_MEND)
+        raise BadInput(f"{text!r} is neither a cluster nor a file", where=where, mend=_MEND)
     file = open_text(path)
     if suffix_of(path) == ".csv":
         return _openb_nodes(file)

@@ -219,10 +219,14 @@ SCORES = np.zeros((4, 3))
         ({"resnet50.scores": SCORES[:, :2]}, "resnet50.scores has 2 classes, and it gives 2"),
         ({"calibration": LABELS * 0}, "p.npz: calibration: it says of no input"),
         ({"calibration": LABELS[:2]}, "p.npz: calibration: 2 inputs where labels have 4"),
+        ({"inputs": SCORES[:3]}, "p.npz: inputs: it has the shape (3, 3), and there are 4 labels"),
+        ({"inputs": SCORES.astype(str)}, "p.npz: inputs: not all are finite numbers"),
+        ({"inputs": SCORES + np.inf}, "p.npz: inputs: not all are finite numbers"),
+        ({"labels": np.array(1), "inputs": SCORES}, "p.npz: labels: it is 0-dimensional"),
     ],
 )
 def test_bad_scores_are_one_sentence(arrays: dict[str, Any], said: str, tmp_path: Path) -> None:
-    np.savez(tmp_path / "p.npz", labels=LABELS, resnet50=LABELS, **arrays)
+    np.savez(tmp_path / "p.npz", **{"labels": LABELS, "resnet50": LABELS, **arrays})
     with pytest.raises(BadInput) as error:
         read(tmp_path, GOOD.replace(*OTHER))
     assert said in str(error.value)

@@ -126,7 +126,7 @@ def _recommend(path: Path, options: dict[str, Any]) -> None:
         raise BadInput(f"{len(seeds)} seeds", where="--seeds", mend="give one")
     advice = recommend_machines(
         read_file(path),
-        load_cluster(options["rent"]),
+        load_cluster(options["rent"], "--rent"),
         Profiles() if options["profiles"] is None else read_profiles(options["profiles"]),
         Goal(goal, math.inf if options["budget"] is None else options["budget"]),
         loss=options["loss"],

@@ -60,6 +60,7 @@ def read_predictions(path: Path) -> Predictions:
     if "labels" not in arrays:
         raise BadInput("the array 'labels' is missing", where=where, mend=_DOCS)
     length = arrays["labels"].shape
+    _check("labels", arrays["labels"], length, where)
     scores = {name: arrays.pop(name) for name in [*arrays] if name.endswith(_SCORES)}
     inputs = arrays.pop("inputs", None)
     if inputs is not None and (inputs.ndim != 2 or inputs.shape[:1] != length):
@@ -68,6 +69,8 @@ def read_predictions(path: Path) -> Predictions:
             where=f"{where}: inputs",
             mend="give a row for each input",
         )
+    if inputs is not None and not (inputs.dtype.kind in "fiu" and np.isfinite(inputs).all()):
+        raise BadInput("not all are finite numbers", where=f"{where}: inputs", mend=_DOCS)
     layers = _layers(arrays, 0 if inputs is None else inputs.shape[1], where)
     for name, array in arrays.items():
         _check(name, array, length, where)
