@@ -152,6 +152,10 @@ def test_a_goal_for_the_loss_says_how_long_the_job_is() -> None:
     assert told(found.pick) == ("1 x 1xV100", 5.0, 15.0)
     with pytest.raises(BadInput, match=r"never falls to 0.4 \(the nearest is above 0.5\)"):
         asked(job, rent, Goal(), Profile(convergence=curve), loss=0.4)
+    flat = Convergence((1.0, 2.0, 5.0), (0.5, 0.5, 0.5), change=0.0)
+    first = asked(job, rent, Goal(), Profile(convergence=flat), loss=0.7).pick
+    assert first is not None
+    assert first.seconds[0] / 36000 == pytest.approx(1 / flat.length()), "after the first epoch"
     with pytest.raises(BadInput, match="no losses are known of model 'm'"):
         asked(job, rent, Goal(), Profile(), loss=0.4)
 
@@ -169,6 +173,8 @@ def test_machines_on_which_the_job_cannot_run_are_left_out() -> None:
     ("job", "rent", "told_so"),
     [
         (JobRequest(name="a"), machines(on_demand(1.0)), "a: nothing says how long the job is"),
+        (JobRequest(name="a", estimate="0s"), machines(on_demand(1.0)), "a: the job takes 0 s"),
+        (JobRequest(estimate="99999d"), machines(on_demand(1.0)), "job: the job takes"),
         (TEN_HOURS, machines(NodeSpec(1, 1, "V100")), "--rent: nothing is for rent"),
         (TEN_HOURS, machines(NodeSpec(1, 1, "V100", offer=Offer(rentable=True))), "has no price"),
     ],
@@ -210,3 +216,30 @@ def test_as_a_user_types_it(tmp_path: Path) -> None:
     assert "--cluster" in typed(tmp_path, *words, "--cluster", "1x1xV100", code=2).stderr
     (tmp_path / "jobs.csv").write_text("job,submitted,duration\na,0,30\n")
     assert "--goal" in typed(tmp_path, "recommend", "jobs.csv", "--goal", "6h", code=2).stderr
+
+
+def test_what_is_wrong_is_named(tmp_path: Path) -> None:
+    """The job as a daemon would refuse it; a model that the profiles do not have; no number. Names
+    of machines reach the terminal in what can be printed."""
+    rent = str(EXAMPLE / "prices.toml")
+
+    def refused(job: str, *words: str) -> str:
+        (tmp_path / "job.toml").write_text(f'format = "ganger.job/1"\ncommand = ["true"]\n{job}\n')
+        return typed(tmp_path, "recommend", "job.toml", "--rent", rent, *words, code=2).stderr
+
+    hour = 'estimate = "1h"\n'
+    assert "gpus" in refused(hour + "gpus = -1")
+    assert "on_preempt" in refused(hour + 'on_preempt = "restart"')
+    assert "min_gpus" in refused(hour + "gpus = 4\nmin_gpus = 6\nmax_gpus = 5")
+    profiles = ("--profiles", str(EXAMPLE / "profiles.toml"))
+    assert "no profile of model 'x' (it has vision)" in refused(hour + 'model = "x"', *profiles)
+    for option in ("--chance", "--speed-error", "--budget", "--loss", "--server-core"):
+        assert "'nan' is not a number" in refused(hour, option, "nan")
+    (tmp_path / "z.toml").write_text(
+        'format = "ganger.cluster/1"\n[[nodes]]\ngpus = 1\ngpu_type = "T4"\nprice = 1\n'
+        'rentable = true\nzone = "us\\u001b[31mRED"\n'
+    )
+    shown = typed(tmp_path, "recommend", "job.toml", "--rent", "z.toml").stdout
+    assert "\x1b" not in shown
+    assert "us\\x1b[31mRED" in shown
+    assert "speeds are in proportion to GPUs" in " ".join(shown.split())

@@ -169,6 +169,8 @@ def test_a_parity_model_is_computed_from_its_layers(tmp_path: Path) -> None:
         (FILE, {"p.layer1": WEIGHTS}, "p.npz: p.layer1: it has the shape (6, 4), and 12 numbers"),
         (FILE, {"p.layer1": np.full((13, 4), np.nan)}, "p.npz: p.layer1"),
         (FILE, {"p.layer0": None, "p.layer1": None}, "it is not known what it gives"),
+        (FILE, {"m.scores": None}, "its last layer gives 4 numbers, and 'm' has no scores"),
+        (FILE, {"m.scores": SCORES[:, [0, 1, 2, 3, 3]]}, "gives 4 numbers, and 'm' has 5 scores"),
     ],
 )
 def test_a_parity_model_that_is_none_is_refused(

@@ -174,6 +174,11 @@ def test_a_tier_that_is_none_is_refused(tiers: str) -> None:
         make_router(f"tolerance-tiers(tiers={tiers})")
 
 
+def test_a_tenant_has_one_tier() -> None:
+    with pytest.raises(BadInput, match="a tenant has two tiers"):
+        make_router("tolerance-tiers(tiers=gold:0;gold:1)")
+
+
 def test_versions_whose_answers_nobody_recorded_are_refused() -> None:
     bare = [replace(each, recorded=None) for each in MODELS]
     with pytest.raises(BadInput, match="no answers of model 'quick' were recorded"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import math
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -12,6 +13,19 @@ if TYPE_CHECKING:
     _Word = click.ParamType[str]
 else:
     _Word = click.ParamType  # of one kind only, before click 8.4
+
+
+class FloatRange(click.FloatRange):
+    """As click's, which lets nan pass: it is below no limit and above none."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number."""
+        number = float(super().convert(value, param, ctx))
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
 
 
 class _Span(_Word):

@@ -132,7 +132,8 @@ class JobRequest(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
 def read_file(path: Path) -> JobRequest:
     """The job that a TOML, YAML or JSON file describes. Raises BadInput, naming the field."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise BadInput(f"cannot read it: {error.strerror}", where=str(path)) from None
     if len(data) > FILE_BYTES_MAX:

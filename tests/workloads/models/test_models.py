@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -215,13 +218,14 @@ SCORES = np.zeros((4, 3))
         ({"resnet50.scores": SCORES[0]}, "p.npz: resnet50.scores: it is 1-dimensional, of float64"),
         ({"resnet50.scores": SCORES > 1}, "p.npz: resnet50.scores: it is 2-dimensional, of bool"),
         ({"resnet50.scores": SCORES[:, :1]}, "p.npz: resnet50.scores: it is 2-dimensional"),
-        ({"resnet50.scores": SCORES + np.nan}, "values that are not finite"),
+        ({"resnet50.scores": SCORES + np.nan}, "resnet50.scores: not all are numbers within 1e100"),
         ({"resnet50.scores": SCORES[:, :2]}, "resnet50.scores has 2 classes, and it gives 2"),
         ({"calibration": LABELS * 0}, "p.npz: calibration: it says of no input"),
         ({"calibration": LABELS[:2]}, "p.npz: calibration: 2 inputs where labels have 4"),
         ({"inputs": SCORES[:3]}, "p.npz: inputs: it has the shape (3, 3), and there are 4 labels"),
-        ({"inputs": SCORES.astype(str)}, "p.npz: inputs: not all are finite numbers"),
-        ({"inputs": SCORES + np.inf}, "p.npz: inputs: not all are finite numbers"),
+        ({"inputs": SCORES.astype(str)}, "p.npz: inputs: not all are numbers within 1e100"),
+        ({"inputs": SCORES + np.inf}, "p.npz: inputs: not all are numbers within 1e100"),
+        ({"resnet50": LABELS - 1}, "p.npz: resnet50: it holds values beyond 0 .. 65,536"),
         ({"labels": np.array(1), "inputs": SCORES}, "p.npz: labels: it is 0-dimensional"),
     ],
 )
@@ -259,6 +263,32 @@ def test_bad_predictions_are_one_sentence(
         read(tmp_path, GOOD.replace(*OTHER))
     assert said in str(error.value)
     assert error.value.mend
+
+
+def npz(path: Path, name: str, data: bytes) -> None:
+    """A file of one member."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(name, data)
+
+
+def test_files_that_say_they_are_larger_than_they_are_take_no_memory(tmp_path: Path) -> None:
+    """A head that promises 10^12 numbers, one that promises nothing that can be read, a member that
+    is no array, a pipe."""
+    whole = io.BytesIO()
+    np.save(whole, LABELS)
+    head = whole.getvalue().replace(b"(4,), }          ", b"(1000000000000,), }")
+    for name, data in {
+        "labels.npy": head[: len(whole.getvalue())],
+        "labels": b"text",
+        "a.npy": b"\x93NUMPY\x01\x00\x10\x00" + b"[" * 16,
+    }.items():
+        npz(tmp_path / "p.npz", name, data)
+        with pytest.raises(BadInput, match="it is not an npz file of plain arrays"):
+            read(tmp_path, GOOD.replace(*OTHER))
+    (tmp_path / "p.npz").unlink()
+    os.mkfifo(tmp_path / "p.npz")
+    with pytest.raises(BadInput, match="it is a pipe or a device"):
+        read(tmp_path, GOOD.replace(*OTHER))
 
 
 BAD: list[tuple[str, str, str]] = [

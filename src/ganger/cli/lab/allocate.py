@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ganger.cli.words import FloatRange
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -49,7 +51,7 @@ Examples:
 )
 @click.option(
     "--time-limit",
-    type=click.FloatRange(0),
+    type=FloatRange(0),
     metavar="SECONDS",
     help="Stop after this time, and print the best answer so far with its gap.",
 )

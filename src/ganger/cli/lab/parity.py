@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ganger.cli import completion
-from ganger.cli.words import SPAN
+from ganger.cli.words import SPAN, FloatRange
 from ganger.core.errors import BadInput
 
 
@@ -56,7 +56,7 @@ from ganger.core.errors import BadInput
 @click.option("--slo", type=SPAN, default="100ms", show_default=True, help="With --serving.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(1, 3600),
+    type=FloatRange(1, 3600),
     default=20.0,
     show_default=True,
     help="Of each run, with --serving.",
@@ -64,7 +64,7 @@ from ganger.core.errors import BadInput
 @click.option("--runs", type=click.IntRange(1, 100), default=5, show_default=True)
 @click.option(
     "--load",
-    type=click.FloatRange(0.01, 5),
+    type=FloatRange(0.01, 5),
     default=0.8,
     show_default=True,
     help="Offered load: GPU time requested over GPU time available. With --serving: of batches of "

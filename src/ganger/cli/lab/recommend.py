@@ -21,6 +21,7 @@ from ganger.cli.options import (
     trace_options,
 )
 from ganger.cli.progress import Bar
+from ganger.cli.words import FloatRange
 from ganger.core.errors import BadInput
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ than --current (or fifo), or no machines meet the goal; 2 wrong input.
 )
 @click.option(
     "--noise",
-    type=click.FloatRange(0, 10),
+    type=FloatRange(0, 10),
     default=0.5,
     show_default=True,
     help="Spread of the lognormal error for --knows noisy.",
@@ -138,7 +139,7 @@ than --current (or fifo), or no machines meet the goal; 2 wrong input.
 )
 @click.option(
     "--attainment",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=FloatRange(0, 1, min_open=True),
     default=0.99,
     show_default=True,
     help="The part of requests that has to be in time.",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from ganger.cli.lab.trace import console, plain_table
+from ganger.cli.words import FloatRange
 from ganger.core.errors import BadInput
 from ganger.core.profiles import Profiles
 from ganger.core.units import SECOND, parse_duration
@@ -34,11 +35,11 @@ _OPTIONS: Final = (
     ),
     click.option("--goal", metavar="TIME", help="By when the job is to be done, from its start."),
     click.option(
-        "--budget", metavar="USD", type=click.FloatRange(0, 1e9), help="What it may cost, at most."
+        "--budget", metavar="USD", type=FloatRange(0, 1e9), help="What it may cost, at most."
     ),
     click.option(
         "--loss",
-        type=click.FloatRange(0, 1e9, min_open=True),
+        type=FloatRange(0, 1e9, min_open=True),
         help="The job is done at this loss, by the curve of its model. Default: at its own end.",
     ),
     click.option(
@@ -53,19 +54,19 @@ _OPTIONS: Final = (
         "per_core",
         metavar="GB/S",
         default=0.0,
-        type=click.FloatRange(0, 1e6),
+        type=FloatRange(0, 1e6),
         help="Gradients that one core of a parameter server adds up. Default: as much as comes.",
     ),
     click.option(
         "--chance",
-        type=click.FloatRange(0, 1, min_open=True),
+        type=FloatRange(0, 1, min_open=True),
         default=0.9,
         show_default=True,
         help="The part of the draws in which machines have to meet --goal and --budget.",
     ),
     click.option(
         "--speed-error",
-        type=click.FloatRange(0, 2),
+        type=FloatRange(0, 2),
         default=0.1,
         show_default=True,
         help="Spread of the lognormal error of predicted speeds.",
@@ -77,6 +78,10 @@ _OPTIONS: Final = (
         metavar="TIME",
         help="From one checkpoint of a rented job to the next; 0s: only after notice.",
     ),
+)
+_IN_PROPORTION: Final = (
+    "Nothing says how fast the job is on which GPUs (--profiles): speeds are in proportion to GPUs"
+    " and to the `speed` of their type."
 )
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -109,6 +114,7 @@ def _recommend(path: Path, options: dict[str, Any]) -> None:
     from ganger.mechanisms.provisioning.rentals import Goal
     from ganger.mechanisms.provisioning.servers import Sync
     from ganger.recipes.registry import split_specs
+    from ganger.service.jobs.submission import Who, prepare
     from ganger.workloads.clusters import load_cluster
     from ganger.workloads.measured.speeds import read_profiles
 
@@ -124,10 +130,17 @@ def _recommend(path: Path, options: dict[str, Any]) -> None:
     seeds = parse_seeds(options["seeds"])
     if len(seeds) > 1:
         raise BadInput(f"{len(seeds)} seeds", where="--seeds", mend="give one")
+    job, profiles = read_file(path), Profiles()
+    prepare(job, Who(""), 0, lambda _: [], switch_user=False)  # what a daemon refuses
+    if options["profiles"] is not None:
+        profiles = read_profiles(options["profiles"])
+        if job.model and job.model not in profiles.models:
+            mend = f"it has {', '.join(sorted(profiles.models)[:9]) or 'none'}"
+            raise BadInput(f"no profile of model {job.model!r}", where="--profiles", mend=mend)
     advice = recommend_machines(
-        read_file(path),
+        job,
         load_cluster(options["rent"], "--rent"),
-        Profiles() if options["profiles"] is None else read_profiles(options["profiles"]),
+        profiles,
         Goal(goal, math.inf if options["budget"] is None else options["budget"]),
         loss=options["loss"],
         recipes=split_specs(options["recipes"]) if options["recipes"] else RECIPES,
@@ -154,6 +167,8 @@ def _recommend(path: Path, options: dict[str, Any]) -> None:
         click.echo(json.dumps(advice.to_json(), indent=2))
     else:
         _print(advice)
+        if not (job.model and options["profiles"]):
+            console().print(_IN_PROPORTION, style="dim")
     if advice.pick is None:
         click.get_current_context().exit(1)
 
@@ -161,9 +176,11 @@ def _recommend(path: Path, options: dict[str, Any]) -> None:
 def _print(advice: RentalAdvice) -> None:
     from rich.markup import escape
 
+    from ganger.client.shown import shown
+
     screen = console()
     for line in _verdict(advice):
-        screen.print(escape(line), highlight=False)
+        screen.print(escape(shown(line)), highlight=False)
     table = plain_table()
     table.show_header, table.padding, table.show_edge = True, (0, 1, 0, 0), False
     table.add_column("machines", overflow="fold", min_width=22)
@@ -171,7 +188,7 @@ def _print(advice: RentalAdvice) -> None:
         table.add_column(title, justify="right", no_wrap=True)
     first = [each for each in (advice.pick, advice.cheapest, advice.fastest) if each is not None]
     for each in {id(each): each for each in (*first, *advice.others)}.values():
-        name = escape(str(each.rental))
+        name = escape(shown(str(each.rental)))
         table.add_row(
             f"[bold]{name}[/bold]" if each is advice.pick else name,
             str(each.rental.gpus),

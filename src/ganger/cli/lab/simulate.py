@@ -19,6 +19,7 @@ from ganger.cli.options import (
     trace_options,
     yardsticks_option,
 )
+from ganger.cli.words import FloatRange
 from ganger.core.errors import BadInput
 from ganger.core.units import shown
 
@@ -134,7 +135,7 @@ Examples:
 )
 @click.option(
     "--noise",
-    type=click.FloatRange(0, 10),
+    type=FloatRange(0, 10),
     default=0.5,
     show_default=True,
     help="Spread of the lognormal error for --knows noisy.",
@@ -142,7 +143,7 @@ Examples:
 @click.option(
     "--speed-noise",
     "speeds",
-    type=click.FloatRange(0, 10),
+    type=FloatRange(0, 10),
     default=0.0,
     show_default=True,
     help="The same spread for speeds, drawn by job, GPU type and size.",
@@ -203,7 +204,7 @@ Examples:
 )
 @click.option(
     "--carbon",
-    type=click.FloatRange(0, 1e6),
+    type=FloatRange(0, 1e6),
     metavar="G_PER_KWH",
     help="Grams of CO2 for a kWh. Default: what the cluster file says, else the world's mean.",
 )

@@ -15,6 +15,7 @@ import msgspec
 
 from ganger.cli.live.jobs import path_of, wait_for
 from ganger.cli.live.submit import build, with_options
+from ganger.cli.words import FloatRange
 from ganger.client.answers import Changed, JobPage, Status, Submitted
 from ganger.client.connection import Client
 from ganger.core.errors import BadInput, GangerError
@@ -99,7 +100,7 @@ def _called_back(client: Client, listener: socket.socket, job: str) -> socket.so
 )
 @click.option(
     "--fence",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FloatRange(min=0, min_open=True),
     metavar="SECONDS",
     help="Kill all jobs here when the agent has not heard a daemon for this time.",
 )

@@ -34,6 +34,7 @@ from ganger.cli.live.searches import (
     summary,
 )
 from ganger.cli.text import clock, moment, print_json, table
+from ganger.cli.words import FloatRange
 from ganger.client.answers import (
     Changed,
     JobDetail,
@@ -116,7 +117,7 @@ def tune() -> None:
 )
 @click.option(
     "--epochs",
-    type=click.FloatRange(0, 1e12, min_open=True),
+    type=FloatRange(0, 1e12, min_open=True),
     help="The most steps or epochs that a trial reports.",
 )
 @click.option(
@@ -125,7 +126,7 @@ def tune() -> None:
     help="Trials at once. Default: 4, or as many as fit.",
 )
 @click.option("--gpus", type=click.IntRange(1, 4096), help="GPUs of each trial. Default: 1.")
-@click.option("--cpus", "-c", type=click.FloatRange(0, 4096), help="Cores with each of its GPUs.")
+@click.option("--cpus", "-c", type=FloatRange(0, 4096), help="Cores with each of its GPUs.")
 @click.option("--memory", metavar="SIZE", help="Host memory with each of its GPUs, like 8GiB.")
 @click.option("--deadline", default="", metavar="TIME", help="All trials end by then, like 1h.")
 @click.option("--target", type=float, help="The search ends when a trial reports this or better.")

@@ -33,7 +33,7 @@ from ganger.mechanisms.provisioning.rentals import (
     decide,
 )
 from ganger.mechanisms.provisioning.servers import Sync
-from ganger.recipes.training.renting.cynthia import ByModel, LossModel, fit_loss_model
+from ganger.recipes.training.renting.cynthia import ByModel, fit_loss_model
 from ganger.recipes.training.renting.fc2 import ByMeasurement
 
 RECIPES: Final = ("cynthia", "fc2")
@@ -42,6 +42,8 @@ _FIRST_DRAWS: Final = 16
 """All rentals are followed through so many draws, and the best of them through all."""
 _FINALISTS: Final = 12
 _SHOWN: Final = 8
+_LONGEST: Final = 1e9
+"""Seconds: 31 years. What takes longer on some machines is not done there."""
 Floats = NDArray[np.float64]
 
 
@@ -187,7 +189,7 @@ def recommend_machines(
     rentals = dict[Rental, str]()
     for name in recipes:
         for rental in _chooser(name, goal, assumed)([(each, each.count) for each in kinds], demand):
-            if rental.seconds < inf:
+            if rental.seconds < _LONGEST:
                 rentals.setdefault(rental, name)
     forecasts = [draws.follow(name, rental, _FIRST_DRAWS) for rental, name in rentals.items()]
     if not forecasts:
@@ -321,9 +323,12 @@ def _kinds(job: JobRequest, rent: ClusterSpec, profile: Profile) -> list[Instanc
 def _demand(job: JobRequest, profile: Profile, loss: float | None) -> tuple[Demand, float]:
     """The job, and the spread of how long it is."""
     seconds, spread = _length(job, profile), 0.0
+    if not 0 < seconds < _LONGEST:
+        what = f"the job takes {figure(seconds)} s"
+        raise BadInput(what, where=job.name or "job", mend="see its `estimate` or `steps`")
     if loss is not None:
-        part, model = _part_to(loss, profile, job.model)
-        seconds, spread = seconds * part, model.spread
+        part, spread = _part_to(loss, profile, job.model)
+        seconds *= part
     asked = max(job.gpus, 1)
     least = job.min_gpus or min(asked, job.max_gpus or asked)
 
@@ -353,15 +358,18 @@ def _length(job: JobRequest, profile: Profile) -> float:
     raise BadInput("nothing says how long the job is", where=job.name or "job", mend=mend)
 
 
-def _part_to(loss: float, profile: Profile, model: str) -> tuple[float, LossModel]:
-    """Which part of its length the job needs to reach a loss. Raises BadInput."""
+def _part_to(loss: float, profile: Profile, model: str) -> tuple[float, float]:
+    """Which part of its length the job needs to reach a loss, and the spread of that. Raises
+    BadInput."""
     curve = profile.convergence
     if curve is None or curve.metric != "loss":
         mend = "give its profile a `convergence` of the loss"
         raise BadInput(f"no losses are known of model {model!r}", where="--loss", mend=mend)
     fitted = fit_loss_model(curve.epochs, curve.values)
+    if loss >= curve.values[0]:  # its first report already
+        return curve.epochs[0] / curve.length(), 0.0
     epochs = fitted.epochs(loss)
     if epochs == inf:
         what = f"by the curve fitted to its losses it never falls to {loss:g}"
         raise BadInput(what, where="--loss", mend=f"the nearest is above {figure(fitted.b1)}")
-    return epochs / curve.length(), fitted
+    return epochs / curve.length(), fitted.spread

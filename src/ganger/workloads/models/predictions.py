@@ -11,12 +11,16 @@ for all of them `inputs`, a row for each input.
 
 from __future__ import annotations
 
+import lzma
+import math
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from ganger.core.errors import BadInput
@@ -29,6 +33,13 @@ _SCORES: Final = ".scores"
 _LAYER: Final = ".layer"
 _CLASSES: Final = 1 << 16
 """No model tells more classes apart."""
+_LARGEST: Final = 1e100
+_NUMBERS: Final = "numbers within 1e100"
+_UNREADABLE: Final = (
+    ValueError, EOFError, KeyError, NotImplementedError, RuntimeError, zipfile.BadZipFile,
+    zlib.error, lzma.LZMAError, tokenize.TokenError,
+)  # fmt: skip
+"""What zipfile and numpy raise for files that are damaged, encrypted or no such files."""
 
 
 class Predictions(NamedTuple):
@@ -46,16 +57,18 @@ def read_predictions(path: Path) -> Predictions:
     """All arrays of the file. Raises BadInput."""
     where = str(path)
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise BadInput("it is a pipe or a device, not a file", where=where, mend=_DOCS)
         with zipfile.ZipFile(path) as archive:
-            if sum(each.file_size for each in archive.infolist()) > MOST_BYTES:
-                raise BadInput("it holds more than 4 GiB", where=where, mend="split it")
-        with np.load(path, allow_pickle=False) as found:
-            arrays = {name: found[name] for name in found.files}
+            if 8 * sum(_values(archive, each) for each in archive.infolist()) > MOST_BYTES:
+                raise BadInput("it holds more than 2^29 numbers", where=where, mend="split it")
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
     except OSError as error:
         raise BadInput(
             f"cannot be read: {error.strerror or error}", where=where, mend="check the path"
         ) from None
-    except (ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error):
+    except _UNREADABLE:
         raise BadInput("it is not an npz file of plain arrays", where=where, mend=_DOCS) from None
     if "labels" not in arrays:
         raise BadInput("the array 'labels' is missing", where=where, mend=_DOCS)
@@ -69,8 +82,8 @@ def read_predictions(path: Path) -> Predictions:
             where=f"{where}: inputs",
             mend="give a row for each input",
         )
-    if inputs is not None and not (inputs.dtype.kind in "fiu" and np.isfinite(inputs).all()):
-        raise BadInput("not all are finite numbers", where=f"{where}: inputs", mend=_DOCS)
+    if inputs is not None and not (inputs.dtype.kind in "fiu" and _bounded(inputs)):
+        raise BadInput(f"not all are {_NUMBERS}", where=f"{where}: inputs", mend=_DOCS)
     layers = _layers(arrays, 0 if inputs is None else inputs.shape[1], where)
     for name, array in arrays.items():
         _check(name, array, length, where)
@@ -103,11 +116,11 @@ def _layers(
         layers, going = list[NDArray[np.float64]](), width
         while (layer := arrays.pop(f"{model}{_LAYER}{len(layers)}", None)) is not None:
             right = layer.ndim == 2 and layer.dtype.kind in "fiu" and layer.shape[0] == going + 1
-            if not right or not np.isfinite(layer).all():
+            if not right or not _bounded(layer):
                 raise BadInput(
                     f"it has the shape {layer.shape}, and {going} numbers go in",
                     where=f"{where}: {model}{_LAYER}{len(layers)}",
-                    mend="give a finite row for each number that goes in, and one that is added",
+                    mend=f"give a row of {_NUMBERS} for each of `inputs`, and one that is added",
                 )
             layers.append(layer.astype(np.float64))
             going = layer.shape[1]
@@ -129,8 +142,26 @@ def _check_scores(name: str, array: NDArray[Any], length: tuple[int, ...], where
             where=place,
             mend="give each input its scores",
         )
-    if not np.isfinite(array).all():
-        raise BadInput("it holds values that are not finite", where=place, mend=_DOCS)
+    if not _bounded(array):
+        raise BadInput(f"not all are {_NUMBERS}", where=place, mend=_DOCS)
+
+
+def _bounded(array: NDArray[Any]) -> bool:
+    """Whether sums and differences of its numbers are numbers, too."""
+    return bool(np.isfinite(array).all()) and float(np.abs(array).max(initial=0)) <= _LARGEST
+
+
+def _values(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> int:
+    """How many numbers a member holds, by its head. Raises ValueError for one that is no plain
+    array, or says that it is larger than it is."""
+    with archive.open(member) as file:
+        version = npy.read_magic(file)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, kind = read(file)
+    count = math.prod(shape)
+    if kind.hasobject or count * kind.itemsize > member.file_size:
+        raise ValueError(member.filename)
+    return count
 
 
 def _check(name: str, array: NDArray[Any], shape: tuple[int, ...], where: str) -> None:
@@ -140,6 +171,10 @@ def _check(name: str, array: NDArray[Any], shape: tuple[int, ...], where: str) -
             f"it is {array.ndim}-dimensional, of {array.dtype}",
             where=place,
             mend="give a list of whole numbers, one for each input",
+        )
+    if array.min() < 0 or array.max() > _CLASSES:
+        raise BadInput(
+            f"it holds values beyond 0 .. {_CLASSES:,}", where=place, mend="number the classes"
         )
     if array.shape != shape:
         raise BadInput(

@@ -22,6 +22,7 @@ from ganger.workloads.models import document
 from ganger.workloads.models.document import FORMAT, TIERS, Document
 from ganger.workloads.models.graph import operators_of, utilisation_of
 from ganger.workloads.models.names import distinct, meant
+from ganger.workloads.models.parity import refuse_useless_parity
 from ganger.workloads.models.predictions import Predictions, read_predictions
 from ganger.workloads.models.profiles import (
     Latency,
@@ -90,6 +91,7 @@ class _Reader:
             f"{self.where}: models and pipelines",
         )
         models = {each.name: self._model(each) for each in found.models}
+        refuse_useless_parity(models, self.where)
         pipelines = {each.name: self._pipeline(each) for each in found.pipelines}
         return Models(models, self.devices, pipelines, str(self.path), self.found.about)
 

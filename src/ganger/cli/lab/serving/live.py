@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ganger.cli import completion
-from ganger.cli.words import SPAN
+from ganger.cli.words import SPAN, FloatRange
 from ganger.core.errors import BadInput
 from ganger.core.units import NEVER, SECOND, parse_duration, parse_memory
 
@@ -283,7 +283,7 @@ def _micros(text: str, where: str) -> int:
               "none.")  # fmt: skip
 @click.option(
     "--faster",
-    type=click.FloatRange(1e-3, 1e6),
+    type=FloatRange(1e-3, 1e6),
     default=1.0,
     show_default=True,
     help="Requests come so many times as fast.",

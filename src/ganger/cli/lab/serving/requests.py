@@ -13,6 +13,7 @@ from ganger.cli import completion
 from ganger.cli.lab.trace import bars, console, plain_table
 from ganger.cli.lazy import Suggesting
 from ganger.cli.options import key_values, yardsticks_option
+from ganger.cli.words import FloatRange
 from ganger.core.errors import BadInput
 from ganger.core.units import NEVER, SECOND, format_duration, parse_duration
 
@@ -333,7 +334,7 @@ _SIMULATE = (
                  help="Requests come so many times as fast: a sweep over load."),
     click.option("--seed", "seeds", default="0", show_default=True,
                  help="Seeds of the spread of latencies, like 0 or 0,1,7 or 0-4."),
-    click.option("--latency-noise", "noise", type=click.FloatRange(0, 10), default=1.0,
+    click.option("--latency-noise", "noise", type=FloatRange(0, 10), default=1.0,
                  show_default=True,
                  help="How much of the measured spread of latencies there is; 0: none."),
     click.option("--outages", default="", metavar="FILE|mtbf=..,mttr=..",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ganger.cli.live.services.group import front_of, seconds_of, service, service_name
-from ganger.cli.words import SPAN
+from ganger.cli.words import SPAN, FloatRange
 from ganger.client.answering.families import ServiceAnswer
 from ganger.client.answers import Changed, Submitted
 from ganger.client.connection import Client
@@ -72,7 +72,7 @@ def _only_version(front: Told) -> int:
     help="For how long each part.")  # fmt: skip
 @click.option("--max-errors", default="2%", show_default=True, metavar="PART",
     help="It goes back where so many more of its answers are errors.")  # fmt: skip
-@click.option("--max-slower", type=click.FloatRange(1.0, 1000.0), default=2.0, show_default=True,
+@click.option("--max-slower", type=FloatRange(1.0, 1000.0), default=2.0, show_default=True,
     help="It goes back where its 99th percentile is so many times the other's.")  # fmt: skip
 @click.option("--shadow", is_flag=True,
     help="The next version gets copies of all requests, and nobody its answers.")  # fmt: skip

@@ -70,6 +70,9 @@ def tolerance_tiers(
     deadline is dropped.
     """
     named = [_tier(text, aim) for text in tiers]
+    if len(dict(named)) < len(named):
+        where = "tolerance-tiers(tiers)"
+        raise BadInput("a tenant has two tiers", where=where, mend="state one for each")
     choice = Tiers(
         (Tier(tolerance, aim), *(tier for _, tier in named)),
         tuple((tenant, number) for number, (tenant, _) in enumerate(named, 1)),
@@ -123,7 +126,7 @@ def parm(size: Count = 1) -> Router:
     the inputs of a group is asked of the parity model, which gives the sum of the answers. When
     all answers but one are there, the missing one is what the others leave of that sum, and the
     request is answered with it. A lane takes whatever waits, up to `size`. Requests to models that
-    have no parity model are served as they come.
+    have no parity model are served as they come; families of models are refused.
     """
     return ParM(size)
 

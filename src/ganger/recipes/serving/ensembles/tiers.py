@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 from msgspec import Struct
@@ -25,6 +25,8 @@ from ganger.core.serving.world import Recorded, World
 from ganger.mechanisms.serving.pipeline import quickest
 
 F64 = NDArray[np.float64]
+_DRAWN: Final = 1 << 23
+"""So many numbers are drawn at once."""
 _STEPS: Final = 20
 """Thresholds that are tried for each quick version: so many parts of its answers, alike."""
 
@@ -118,9 +120,12 @@ def worsened(rules: Sequence[Tried], samples: int, confidence: float) -> F64:
     added = [[each.rule != best.rule] for each in rules]
     more = np.concatenate((more, np.array(added, np.float32)), axis=1)
     count = more.shape[1]
-    drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), samples)
-    parts = drawn.astype(np.float32) @ more.T / count
-    bounds = np.quantile(parts, confidence, axis=0, method="higher")
+    dice, each, parts = np.random.default_rng(0), np.full(count, 1 / count), list[Any]()
+    at_once = max(_DRAWN // count, 1)
+    for first in range(0, samples, at_once):
+        drawn = dice.multinomial(count, each, min(at_once, samples - first))
+        parts.append(drawn.astype(np.float32) @ more.T / count)
+    bounds = np.quantile(np.concatenate(parts), confidence, axis=0, method="higher")
     return np.asarray(bounds, np.float64)
 
 

@@ -40,7 +40,8 @@ def irina(
     how much later all that wait or run there end. It may join a waiting batch of its model
     (`batches`); run at once beside at most `streams` - 1 others, if the most that each uses of the
     device's compute fits (`stacks`; `utilisation` in the models file, all of it where that is not
-    stated; no slow-down is expected); stop what runs at the next border between segments of its
+    stated; no slow-down is expected, and what company truly costs is `beside` of the models file,
+    which has to state it); stop what runs at the next border between segments of its
     model, which goes on later (`preempts`; a stop is believed to cost both sides `suspend`); or
     wait at the place in the queue where it delays least.
     """
