@@ -57,7 +57,7 @@ SAID: dict[type[Struct], dict[str, Any]] = {
     },
     Offer: {
         "market": "on_demand", "zone": "", "price": -1.0, "prices": (), "bid": -1.0,
-        "available": (), "notice": 0, "per": 1, "rentable": False,
+        "available": (), "notice": 0, "per": 1, "rentable": False, "instance": "",
     },
     NodeSpec: {
         "count": 1, "gpus": 0, "gpu_type": "", "cpus": 0, "memory": 0, "pool": "", "rack": "",
@@ -117,7 +117,7 @@ SAID: dict[type[Struct], dict[str, Any]] = {
     plan.Spawn: {"n": 1, "copies": None},
     plan.Reason: {"shape": -1, "tenant": -1, "evidence": {}, "until": 1023, "within": -1},
     plan.Plan: {"actions": [], "reasons": [], "wake": 1 << 62, "until": 1023, "basis": -1},
-    world.Task: {"items": 1, "step": 0, "arrival": 0, "deadline": 1 << 62},
+    world.Task: {"items": 1, "step": 0, "arrival": 0, "deadline": 1 << 62, "inputs": ()},
     world.Lane: {
         "device": 0, "store": -1, "share": 1.0, "copies": False, "ahead": 0, "running": None,
         "since": 0, "due": 0, "queued": [], "down": False, "cache": -1, "cached": 0,
@@ -126,13 +126,15 @@ SAID: dict[type[Struct], dict[str, Any]] = {
     world.Store: {"used": 0, "resident": {}, "loading": set()},
     world.Known: {
         "bytes": 0, "load": 0, "accuracy": "nan", "borders": (), "beside": {}, "tokens": {},
-        "cache_bytes": 0, "layers": (),
+        "cache_bytes": 0, "layers": (), "recorded": None, "peaks": {}, "parity_of": "",
+        "parity_k": 0,
     },
+    world.Recorded: {"scores": None},
     world.Stage: {"feeds": (), "after": 0},
     verbs.Part: {"first": 0, "last": 0, "tokens": ()},
     verbs.Batch: {"steps": 1, "drops": ()},
     verbs.Wait: {"rows": 1},
-    verbs.Ended: {"operator": 0, "outputs": (), "over": ()},
+    verbs.Ended: {"operator": 0, "outputs": (), "over": (), "scores": ()},
     verbs.News: {"up": (), "down": (), "truths": ()},
 }  # fmt: skip
 """What clusters, jobs, profiles, journals and routers mean where a field is not written: files of

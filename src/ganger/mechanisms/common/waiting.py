@@ -78,6 +78,7 @@ MECHANISMS: Final = {
     "Budgets": "the budgets of tenants",
     "MarketPolicy": "the market of GPUs by slot",
     "Rifling": "what was learned of waiting",
+    "RentingPolicy": "the machines that can be rented",
 }
 """What refuses, in words, by `Reason.by`."""
 
