@@ -561,4 +561,4 @@ def test_carbon_that_is_no_number_is_refused(tmp_path: Path) -> None:
     words = ["simulate", str(tmp_path / "t.csv"), "--cluster", "1xT4", "--carbon", "nan"]
     refused = CliRunner().invoke(cli, words).exception
     assert isinstance(refused, BadInput)
-    assert "--carbon: nan is not valid" in str(refused)
+    assert "--carbon: nan is not a number" in str(refused)

@@ -234,7 +234,7 @@ def test_what_is_wrong_is_named(tmp_path: Path) -> None:
     profiles = ("--profiles", str(EXAMPLE / "profiles.toml"))
     assert "no profile of model 'x' (it has vision)" in refused(hour + 'model = "x"', *profiles)
     for option in ("--chance", "--speed-error", "--budget", "--loss", "--server-core"):
-        assert "'nan' is not a number" in refused(hour, option, "nan")
+        assert f"{option}: nan is not a number" in refused(hour, option, "nan")
     (tmp_path / "z.toml").write_text(
         'format = "ganger.cluster/1"\n[[nodes]]\ngpus = 1\ngpu_type = "T4"\nprice = 1\n'
         'rentable = true\nzone = "us\\u001b[31mRED"\n'

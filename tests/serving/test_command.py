@@ -282,7 +282,7 @@ def test_a_file_says_what_became_of_each_request(tmp_path: Path) -> None:
         (("--fleet", "T4:1", "--faster", "x"), {}, "'x' is not a valid factor"),
         (("--fleet", "T4:1", "--slo", "0s"), {}, "nothing is answered in no time"),
         (("--fleet", "T4:1", "--slo", "soon"), {}, "--slo: 'soon' is not a valid duration"),
-        (("--fleet", "T4:1", "--latency-noise", "nan"), {}, "nan is not a valid spread"),
+        (("--fleet", "T4:1", "--latency-noise", "nan"), {}, "--latency-noise: nan is not a number"),
         (("--fleet", "T4:1", "--seed", "4-1"), {}, "'4-1' runs backwards"),
         (("--fleet", "T4:1,T4:2", "--per-request", "x.csv"), {}, "one file holds one run, not 2"),
         (("--fleet", "T4:1", "--per-request", "no/where/x.csv"), {}, "no folder 'no/where'"),

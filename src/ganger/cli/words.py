@@ -21,10 +21,11 @@ class FloatRange(click.FloatRange):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """The number."""
+        """The number. Raises BadInput for one that is none."""
         number = float(super().convert(value, param, ctx))
         if math.isnan(number):
-            self.fail(f"{value!r} is not a number.", param, ctx)
+            where = param.opts[0] if param is not None else ""
+            raise BadInput(f"{value} is not a number", where=where, mend="write one")
         return number
 
 
