@@ -144,3 +144,4 @@ def test_an_array_is_explained_by_a_task_that_waits(shell: Shell) -> None:
     text = shell.hears("(JobArrayTaskLimit)", "explain", str(job))
     assert text.startswith(f"job {job}_1: PENDING (JobArrayTaskLimit)")
     shell.ganger("cancel", str(job))
+    shell.ganger("wait", str(job), code=130)
