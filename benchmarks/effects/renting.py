@@ -83,7 +83,7 @@ def goals(seed: int) -> Trace:
 
 
 def against(recipe: str, seed: int) -> dict[str, float]:
-    """The bill of the autoscaler over that of a recipe, and who is late."""
+    """The bill of the autoscaler over that of a recipe, and how many jobs are late."""
     trace = goals(seed)
     own = play(trace, ON_DEMAND, recipe, profiles=profiles(), seed=seed)
     single, eights = (
