@@ -34,10 +34,10 @@ $(VENV)/dev: $(VENV)/run requirements/dev.lock
 demo: $(VENV)/run ## Replay the bundled workload under eight schedulers; writes demo.html
 	$(BIN)/ganger demo --report demo.html
 
-test: $(VENV)/dev ## Lint, types, import contracts and all tests; prints the slowest
+test: $(VENV)/dev ## Lint, types, import contracts and tests; prints the slowest (LONG=1: the long tests, too)
 	@$(MAKE) --no-print-directory lint floors
 	@$(BIN)/python tests/compiling.py
-	@$(BIN)/python tests/everything.py --live $(LIVE)
+	@$(BIN)/python tests/everything.py $(if $(LONG),--long) --live $(LIVE)
 
 check: lint types floors ## Everything but the tests
 

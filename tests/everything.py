@@ -74,15 +74,18 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--live", nargs="+", required=True, help="folders and files of tests")
-    live = parser.parse_args().live
+    parser.add_argument("--long", action="store_true", help="also the tests that are marked long")
+    asked = parser.parse_args()
+    live, some = asked.live, [] if asked.long else ["-m", "not long"]
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ganger-tests-", ignore_cleanup_errors=True) as folder:
         types = beside([sys.executable, "-m", "mypy"], Path(folder) / "types.txt")
         ignored = [f"--ignore={each}" for each in live]
         others = beside(
-            pytest(COMPUTING, "--timeout=900", "tests", *ignored), Path(folder) / "others.txt"
+            pytest(COMPUTING, "--timeout=900", *some, "tests", *ignored),
+            Path(folder) / "others.txt",
         )
-        said = {PROCESSES: before(pytest(WAITING, *live))}
+        said = {PROCESSES: before(pytest(WAITING, *some, *live))}
         for name, process, file in (
             ("types", types, "types.txt"),
             ("other tests", others, "others.txt"),
@@ -102,6 +105,8 @@ def main() -> int:
         if code:
             print(f"\nagain, the end of {name}:")
             print("\n".join(printed.splitlines()[-SHOWN_AGAIN:]))
+    if some:
+        print("\nlong tests are left out: make test LONG=1 has them, as CI does")
     print(
         f"{time.monotonic() - begun:.0f} s;",
         ", ".join(
