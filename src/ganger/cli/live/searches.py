@@ -43,14 +43,15 @@ def search_named(client: Client, search: str) -> JobDetail:
 
 
 def fitted(experiment: Experiment, gpus: int) -> Experiment:
-    """The experiment on a cluster of so many GPUs: no more trials at once than fit there, unless
-    the user states how many."""
+    """The experiment on a cluster of so many GPUs: no more trials at once than fit there, and whole
+    GPUs of them, unless the user states how many."""
     from dataclasses import replace
 
     import msgspec
 
     document = experiment.document
-    fit = max(min(document.parallelism, gpus // document.resources.gpus), 1)
+    each = document.resources
+    fit = max(min(document.parallelism, gpus // each.gpus * each.per_gpu), each.per_gpu)
     return replace(experiment, document=msgspec.structs.replace(document, parallelism=fit))
 
 
