@@ -25,6 +25,7 @@ from ganger.cli.live.searches import (
     fitted,
     going_on,
     no_best,
+    note_apart,
     print_front,
     propose,
     prune,
@@ -195,6 +196,8 @@ def run(
         "env": {**environment(None), **variables(env)},
     }
     request = convert(fields, "tune")
+    if client is not None and request.recipe.startswith("tune.pbt") and not checkpoints:
+        note_apart(client)
     if client is None:
         show_forecast(experiment, request, warm_start, options, as_json=as_json)
         return
