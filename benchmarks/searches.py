@@ -177,8 +177,9 @@ Made by `make peers`: {made}.
 
 The table is task 3945 of LCBench's surrogate, 250 configurations, which Syne Tune reads as a
 blackbox of the user's. The last release with promotion and synchronous Hyperband is 0.14.2; 0.16
-has the stopping variant only. ASHA runs 8 trials at once, up to 52 epochs. Hyperband runs one at a
-time, up to 27 epochs: with more, Syne Tune begins the next bracket where ours waits.
+has the stopping variant only. Its promotion goes by rank alone, as ours with `beyond`. ASHA runs 8
+trials at once, up to 52 epochs. Hyperband runs one at a time, up to 27 epochs: with more, Syne Tune
+begins the next bracket where ours waits.
 
 ## Speed
 
