@@ -66,9 +66,10 @@ bench: $(VENV)/run ## Speed on this machine (minutes)
 	.peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-peers: $(VENV)/run .peers/bentoml/made .peers/ray/made .peers/syne/made ## BentoML, Ray and Syne Tune beside ours (downloads them)
+peers: $(VENV)/run .peers/bentoml/made .peers/ray/made .peers/syne/made .peers/syne14/made ## BentoML, Ray and Syne Tune beside ours (downloads them)
 	$(BIN)/python benchmarks/peers
 	$(BIN)/python benchmarks/peers/pages.py
+	$(BIN)/python benchmarks/searches.py
 
 pages: $(VENV)/run ## Make again what is made from the code: docs/recipes, docs/api.md, the tables in docs/live.md
 	$(BIN)/ganger recipes --pages docs/recipes
