@@ -138,13 +138,13 @@ OURS: dict[str, str] = {
     "hierarchical": "inside=fairness, agnostic=false, fill=true",
     "hived": "cells=",
     "horus": "limit=1.0, exceed=true, distance=0.1, shortest=false, share=2, skip=false",
-    "easeml": "trials=100, epochs=81.0, serves=hybrid, alike=0.5, mode=min, gpus=1, share=1.0",
+    "easeml": "trials=100, epochs=81.0, serves=hybrid, alike=0.5, mode=min, gpus=1",
     "fluid": "trials=27, tuner=all, eta=3, first=1.0, epochs=81.0, most_gpus=8, dynamic=true,"
     " mode=min",
-    "hermes": "trials=27, window=1.0, epochs=81.0, mode=min, gpus=1, share=1.0",
+    "hermes": "trials=27, window=1.0, epochs=81.0, mode=min, gpus=1",
     "hyperdrive": "trials=100, target=none, kill=none, every=5.0, epochs=100.0, deadline=none,"
-    " mode=min, gpus=1, share=1.0",
-    "hypersched": "trials=100, deadline=none, most_gpus=8, dealing=uniform, mode=min, gpus=1, share=1.0",
+    " mode=min, gpus=1",
+    "hypersched": "trials=100, deadline=none, most_gpus=8, dealing=uniform, mode=min, gpus=1",
     "irina": "streams=2, suspend=0 s, batches=true, stacks=true, preempts=true",
     "jigsaw": "fraction=0.5, gain=1.05, share=2, walk=skip",
     "kubeshare": "limit=1.0, walk=skip",
