@@ -7,8 +7,8 @@
 A cell that is a time, or memory, is printed as `*`: it is what it is on each machine. Rows of
 `links`, `placement`, `reports`, `routers` and `serving_live` are rows of the pages' own tables; the
 others have a section for what can be made again in seconds, which the commands that measure leave
-as it is. `pilots` and `slurm` need Slurm, and root; `openb`, `placement` and `traces` need
-GANGER_TRACES.
+as it is. `pilots` and `slurm` need Slurm, and root; `openb`, `placement`, `searches` and
+`traces` need GANGER_TRACES.
 """
 
 from __future__ import annotations
@@ -240,6 +240,40 @@ def routers() -> Sample:
     return Sample("", (), rows, own=True)
 
 
+def searches() -> Sample:
+    """Our side of two seeds."""
+    from searches import CURVES, KINDS, ours
+
+    from ganger.workloads.curves.reading import read_curves
+
+    table = read_curves(folder_of_traces() / CURVES, "3945")
+    rows = []
+    for kind in KINDS:
+        for seed in range(2):
+            found = ours(kind, table, seed, timed=False).metrics
+            count, best = found["reports"], found["best"]
+            rows.append((kind.name, str(seed), f"{found['trials']:,}", f"{count:,}", f"{best:.3f}"))
+    words = "What ours finds by the last of the ten times."
+    return Sample(words, ("scheduler", "seed", "trials", "reports", "best"), rows)
+
+
+def searches_live() -> Sample:
+    """A short search."""
+    from live import Daemon
+    from searches_live import said, search
+
+    trials = 6
+    with tempfile.TemporaryDirectory() as folder:
+        daemon = Daemon(Path(folder) / "home")
+        try:
+            search(daemon, Path(folder) / "trials", trials, 0.0)
+            jobs = len({job for job, *_ in said(Path(folder) / "trials")})
+        finally:
+            daemon.end()
+    rows = [(f"{trials} trials that report once", str(jobs))]
+    return Sample("Of a search whose trials end at once.", ("search", "trials that ran"), rows)
+
+
 def serving_live() -> Sample:
     """How full batches are where more requests wait than fit."""
     from serving_live import DEPTHS, RECIPES, in_process, net
@@ -351,6 +385,8 @@ PAGES: dict[str, Callable[[], Sample]] = {
         reports,
         routers,
         scale,
+        searches,
+        searches_live,
         serving_live,
         slurm,
         speed,
