@@ -18,6 +18,9 @@ from ganger.web.connections import know
 from ganger.web.sessions import Session, Sessions, is_own
 
 FORM_BYTES_MAX: Final = 64 << 10
+TRACE_BYTES_MAX: Final = 1 << 20
+"""Of a text that a browser sends to the lab; in a form each byte may take three."""
+LARGE_FORMS: Final = {"/lab": 3 * TRACE_BYTES_MAX + FORM_BYTES_MAX}
 FIELDS_MAX: Final = 1000
 CSRF: Final = "csrf"
 """The field of every form that changes something."""
@@ -161,10 +164,11 @@ async def _form(request: Request) -> dict[str, list[str]] | None:
     if kind != "application/x-www-form-urlencoded":
         return None
     body = bytearray()
+    most = LARGE_FORMS.get(request.scope["path"], FORM_BYTES_MAX)
     try:
         async for part in request.stream():
             body += part
-            if len(body) > FORM_BYTES_MAX:
+            if len(body) > most:
                 return None
     except ClientDisconnect:
         return None
