@@ -161,11 +161,11 @@ async def _form(request: Request) -> dict[str, list[str]] | None:
     if kind != "application/x-www-form-urlencoded":
         return None
     body = bytearray()
-    most = LARGE_FORMS.get(request.scope["path"], FORM_BYTES_MAX)
+    limit = LARGE_FORMS.get(request.scope["path"], FORM_BYTES_MAX)
     try:
         async for part in request.stream():
             body += part
-            if len(body) > most:
+            if len(body) > limit:
                 return None
     except ClientDisconnect:
         return None

@@ -125,7 +125,12 @@ def latency(service: ServiceAnswer) -> str:
     """The median and the 99th percentile of latency in seconds over its windows, drawn."""
     every = [
         Line(
-            name, [(one.until, one.figures[name]) for one in service.windows if name in one.figures]
+            name,
+            [
+                (window.until, window.figures[name])
+                for window in service.windows
+                if name in window.figures
+            ],
         )
         for name in LATENCIES
     ]
@@ -136,12 +141,12 @@ def missed(service: ServiceAnswer) -> str:
     """The part of requests that was late or dropped over its windows, drawn."""
     points = [
         (
-            one.until,
-            (one.figures.get("late", 0.0) + one.figures.get("dropped", 0.0)) / arrivals,
+            window.until,
+            (window.figures.get("late", 0.0) + window.figures.get("dropped", 0.0)) / arrivals,
         )
-        for one in service.windows
-        if (arrivals := one.figures.get("arrivals"))
-        and ("late" in one.figures or "dropped" in one.figures)
+        for window in service.windows
+        if (arrivals := window.figures.get("arrivals"))
+        and ("late" in window.figures or "dropped" in window.figures)
     ]
     title = f"The part of requests that {service.name} answered late or dropped, up to now"
     return _over_time([Line(service.name, points)], title)

@@ -81,7 +81,9 @@ def _file(name: str, text: str) -> dict[str, str]:
     if not text.strip():
         raise BadInput("no file is chosen", where="trace", mend="choose one that holds jobs")
     if not _FILE_NAME.fullmatch(name):
-        raise BadInput(f"{shown(name[:40])} is no file's name", where="trace", mend="rename it")
+        raise BadInput(
+            f"{shown(name[:40])} is not a valid name of a file", where="trace", mend="rename it"
+        )
     if len(text) > TRACE_BYTES_MAX:
         raise BadInput(f"more than {TRACE_BYTES_MAX >> 20} MiB", where="trace", mend="take a part")
     return {"name": name, "text": text}

@@ -85,7 +85,7 @@ async def _trend(pages: Pages, span: str) -> list[tuple[float, dict[str, float]]
     if span not in PARTS or pages.live.status is None:
         return []
     now, seconds = pages.live.status.now, PARTS[span]
-    found = []
+    trend = []
     begin = (now - SPANS[span]) // seconds * seconds + seconds
     while begin < now:
         end = min(begin + seconds, now)
@@ -99,9 +99,9 @@ async def _trend(pages: Pages, span: str) -> list[tuple[float, dict[str, float]]
                     pages.bills.clear()
                 pages.bills[begin, end] = bills
         hours = max(end - begin, 1.0) / 3600
-        found.append((end, {bill.tenant: bill.gpu_hours / hours for bill in bills}))
+        trend.append((end, {bill.tenant: bill.gpu_hours / hours for bill in bills}))
         begin += seconds
-    return found
+    return trend
 
 
 def drawn(names: list[str], parts: list[tuple[float, dict[str, float]]]) -> Markup:
