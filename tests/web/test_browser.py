@@ -255,9 +255,9 @@ def test_tenants_and_what_they_used(browser: Browser, pages: Pages, daemon: Stan
         part = {"since": end // 14400 * 14400, "until": end}
         used = {one["tenant"]: one for one in daemon.client.call("GET", "/v1/usage", query=part)}
         tenants = page.locator("#trend-table thead th").all_inner_texts()[1:]
-        for name, held in zip(tenants, last.locator("td").all_inner_texts(), strict=True):
+        for name, cell in zip(tenants, last.locator("td").all_inner_texts(), strict=True):
             mean = used[name]["gpu_hours"] * 3600 / (end - part["since"])
-            assert float(held) == pytest.approx(mean, rel=0.2, abs=0.001)
+            assert float(cell) == pytest.approx(mean, rel=0.2, abs=0.001)
         page.get_by_label("In the last").select_option("all")
         page.locator("#usage [data-label=useful]", has_text=".").first.wait_for()
 
