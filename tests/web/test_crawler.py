@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from web.crawler import Crawler
+from ganger.lab.lessons.pieces import LESSONS
+from web.crawler import LAST, Crawler
 from web.rig import FORM, Pages, Standin, served
 from web.test_browser import browser, pytestmark, visiting
 
@@ -18,8 +19,8 @@ __all__ = ["browser", "pytestmark"]
 
 PATHS = (
     "/", "/queue", "/jobs/1", "/jobs/2", "/jobs/4", "/jobs/6", "/jobs/12", "/jobs/13", "/jobs/14",
-    "/services", "/experiments", "/whatif", "/lab", "/lessons", "/lessons/gavel", "/nodes",
-    "/tenants", "/sessions", "/recipes",
+    "/services", "/experiments", "/whatif", "/whatif/2", "/lab", "/lab/1", "/lessons",
+    "/lessons/gavel/3", "/nodes", "/tenants", "/sessions", "/recipes",
 )  # fmt: skip
 """A job that runs, and one that is suspended, over, held, that wrote something; a service; a
 search."""
@@ -47,10 +48,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     with served(daemon.home) as made:
         cookie = made.cookie()
         sent = {**cookie, "Content-Type": FORM}
-        asked = {"csrf": made.csrf(cookie, "/lab"), "cluster": "1x4xA100"}
-        asked = {**asked, "jobs": "6", "kind": "philly", "seed": "1", "recipes": "fifo"}
-        answer = made.ask("POST", "/lab", sent, asked)
-        assert answer.status == 303, answer.text
+        trace = {"jobs": "6", "kind": "philly", "seed": "1"}
+        for path, asked in {
+            "/lab": {**trace, "cluster": "1x4xA100", "recipes": "fifo"},
+            "/whatif": {"recipe": "las"},
+            "/lessons/gavel": {},
+        }.items():
+            answer = made.ask("POST", path, sent, {"csrf": made.csrf(cookie, path), **asked})
+            assert answer.status == 303, answer.text
         yield made
     daemon.end()
 
@@ -102,3 +107,22 @@ def test_a_dead_button_and_a_script_in_the_page_are_found(browser: Browser, page
         assert visitor.complaints
         assert all("Content Security Policy" in line for line in visitor.complaints)
         visitor.complaints.clear()
+
+
+@pytest.mark.timeout(300)
+def test_everything_on_every_page_is_used(browser: Browser, pages: Pages) -> None:
+    with visiting(browser, pages) as visitor:
+        crawler = Crawler(visitor)
+        crawler.run([*PATHS, *(f"/lessons/{name}" for name in LESSONS)])
+        assert crawler.faults == []
+        assert set(crawler.seen) - crawler.used == set()
+        assert crawler.patterns >= {
+            "/jobs/N",
+            "/recipes/X",
+            "/lab/N",
+            "/whatif/N",
+            "/queue?sort?state",
+        }
+        page = visitor.go("/sessions")
+        page.get_by_role("button", name=LAST).click()
+        page.get_by_text("Come in with a link").wait_for()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -34,6 +35,8 @@ ALONE_SECONDS: Final = 600.0
 """So do those without a daemon and without anybody who looks, sooner."""
 _NICENESS: Final = 5
 _PREFIX_MAX: Final = 200
+_GARBAGE: Final = 20_000
+"""Objects that a search for garbage waits for: a request leaves some dozens."""
 
 
 def address_of(settings: Settings, name: str) -> Address:
@@ -193,7 +196,10 @@ def main(text: str) -> int:
         settings = msgspec.json.decode(text, type=Settings)
         with contextlib.suppress(OSError):
             os.nice(_NICENESS)  # no job and no decision waits for a page
-        Server(settings).run()
+        server = Server(settings)
+        gc.freeze()  # what is loaded stays: no search for garbage goes through it again
+        gc.set_threshold(_GARBAGE)
+        server.run()
     except GangerError as error:
         print(f"ganger: {error}", file=sys.stderr)
         return 2
