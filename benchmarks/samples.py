@@ -113,6 +113,32 @@ def counted(journal: Path) -> tuple[int, int]:
         base.close()
 
 
+def pages() -> Sample:
+    """What stands on small ones."""
+    import re
+    from urllib.request import Request, urlopen
+
+    from web.rig import Standin, served
+
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        daemon = Standin(Path(folder) / "home", 4, 8, 60)
+        try:
+            with served(daemon.home) as shown:
+                sent = {"Host": shown.host, **shown.cookie()}
+                for path in ("/", "/queue", "/nodes", "/jobs/1"):
+                    asked = Request(f"http://127.0.0.1:{shown.port}{path}", headers=sent)
+                    with urlopen(asked, timeout=60) as answer:
+                        text = answer.read().decode()
+                    kinds = ("<a ", "<button", "<input")
+                    counts = (str(len(re.findall(each, text))) for each in kinds)
+                    rows.append((f"`{path}`", *counts))
+        finally:
+            daemon.end()
+    words = "What the pages of four nodes of eight GPUs and 60 jobs hold."
+    return Sample(words, ("page", "links", "buttons", "fields"), rows)
+
+
 def parity() -> Sample:
     """What the simulator says, with costs that are stated instead of measured."""
     from ganger.lab.live.parity import RECIPES, Study
@@ -377,6 +403,7 @@ PAGES: dict[str, Callable[[], Sample]] = {
         calibration,
         live,
         openb,
+        pages,
         parity,
         pilots,
         placement,

@@ -42,6 +42,7 @@ SAMPLES = [
     "calibration",
     "links",
     "live",
+    "pages",
     "parity",
     "reading",
     "reports",
