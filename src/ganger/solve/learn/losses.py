@@ -44,11 +44,11 @@ def squares(values: Floats, wanted: Floats) -> tuple[float, Floats]:
 def returns(rewards: Floats, gaps: Floats, after: float, discount: float) -> Floats:
     """What each step is worth: its reward and, less by `discount` for each unit of time of its
     `gaps` that passes until the next step, what follows; `after` follows the last one."""
-    found, worth = np.empty(len(rewards)), after
+    worths, worth = np.empty(len(rewards)), after
     for at in range(len(rewards) - 1, -1, -1):
         worth = rewards[at] + discount ** gaps[at] * worth
-        found[at] = worth
-    return found
+        worths[at] = worth
+    return worths
 
 
 def q_error(values: Floats, chosen: Ints, wanted: Floats) -> tuple[float, Floats]:
@@ -70,5 +70,5 @@ def q_wanted(
     end), what the best choice of the next state is worth. The net that learns says which is best
     (`ahead`), an older copy what it is worth (`judged`) (van Hasselt et al., AAAI 2016)."""
     at = log_chances(ahead, mask).argmax(axis=1)
-    found: Floats = rewards + discounts * judged[np.arange(len(at)), at]
-    return found
+    wanted: Floats = rewards + discounts * judged[np.arange(len(at)), at]
+    return wanted

@@ -31,9 +31,12 @@ class Mlp:
         the layer's inputs. Those of the last layer are scaled by `last`, so that an untrained net
         prefers nothing by much."""
         weights = list[Floats]()
-        for at, (one, two) in enumerate(pairwise(widths)):
+        for at, (inputs, outputs) in enumerate(pairwise(widths)):
             scale = last if at == len(widths) - 2 else 1.0
-            weights += [rng.standard_normal((one, two)) * scale / one**0.5, np.zeros(two)]
+            weights += [
+                rng.standard_normal((inputs, outputs)) * scale / inputs**0.5,
+                np.zeros(outputs),
+            ]
         return cls(weights)
 
     def __call__(self, x: Floats) -> Floats:
@@ -46,25 +49,25 @@ class Mlp:
 
     def layers(self, x: Floats) -> list[Floats]:
         """What enters each layer, and the output last: what `gradients` needs."""
-        found, weights = [x], self.weights
+        entering, weights = [x], self.weights
         for at in range(0, len(weights), 2):
             x = x @ weights[at] + weights[at + 1]
             if at < len(weights) - 2:
                 x = np.tanh(x)
-            found.append(x)
-        return found
+            entering.append(x)
+        return entering
 
     def gradients(self, layers: Sequence[Floats], slope: Floats) -> list[Floats]:
         """The gradient of a loss by each of `weights`, where `slope` is its gradient by the
         output."""
-        found = list[Floats]()
+        slopes = list[Floats]()
         for at in range(len(self.weights) - 2, -1, -2):
             entered = layers[at // 2]
             flat = slope.reshape(-1, slope.shape[-1])
-            found += [flat.sum(axis=0), entered.reshape(-1, entered.shape[-1]).T @ flat]
+            slopes += [flat.sum(axis=0), entered.reshape(-1, entered.shape[-1]).T @ flat]
             if at:
                 slope = (slope @ self.weights[at].T) * (1.0 - entered * entered)
-        return found[::-1]
+        return slopes[::-1]
 
 
 def log_chances(scores: Floats, mask: Mask) -> Floats:
@@ -72,8 +75,8 @@ def log_chances(scores: Floats, mask: Mask) -> Floats:
     of its score; `IMPOSSIBLE` where `mask` is false. Each row needs a choice that is possible."""
     scores = np.where(mask, scores, IMPOSSIBLE)
     scores = scores - scores.max(axis=-1, keepdims=True)
-    found = scores - np.log(np.exp(scores).sum(axis=-1, keepdims=True))
-    return np.where(mask, found, IMPOSSIBLE)
+    logs = scores - np.log(np.exp(scores).sum(axis=-1, keepdims=True))
+    return np.where(mask, logs, IMPOSSIBLE)
 
 
 def best(scores: Floats, mask: Mask) -> int:
@@ -90,10 +93,10 @@ def drawn(scores: Floats, mask: Mask, rng: np.random.Generator) -> int:
 
 class Adam:
     """Steps down a gradient (Kingma and Ba, ICLR 2015). `rate`: about the length of a step;
-    `most`: a longer gradient is shortened to that."""
+    `longest`: a longer gradient is shortened to that."""
 
-    def __init__(self, weights: Sequence[Floats], rate: float, most: float = 1.0) -> None:
-        self.rate, self.most, self.steps = rate, most, 0
+    def __init__(self, weights: Sequence[Floats], rate: float, longest: float = 1.0) -> None:
+        self.rate, self.longest, self.steps = rate, longest, 0
         self._mean = [np.zeros_like(each) for each in weights]
         self._square = [np.zeros_like(each) for each in weights]
 
@@ -101,7 +104,7 @@ class Adam:
         """Change `weights` in place."""
         self.steps += 1
         length = sum(float((each * each).sum()) for each in gradients) ** 0.5
-        scale = min(1.0, self.most / length) if length > 0.0 else 1.0
+        scale = min(1.0, self.longest / length) if length > 0.0 else 1.0
         rate = self.rate * (1.0 - 0.999**self.steps) ** 0.5 / (1.0 - 0.9**self.steps)
         for at, gradient in enumerate(gradients):
             mean, square = self._mean[at], self._square[at]

@@ -1,0 +1,95 @@
+"""One run of the simulator that stops wherever a choice is due: no Gymnasium in it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.events import Batch
+from ganger.core.kernel import Kernel
+from ganger.core.spec import ClusterSpec
+from ganger.core.state.cluster import Nodes
+from ganger.core.state.jobs import Phase
+from ganger.core.units import NEVER, SECOND
+from ganger.lab.simulating.answering import profiles_of
+from ganger.lab.simulating.oracles import make_oracle
+from ganger.lab.simulating.setup import Setup
+from ganger.mechanisms.learning.stepwise import Choice, Game, Play, Stepwise
+from ganger.sim.engine import Simulator
+from ganger.sim.physics import Physics
+from ganger.workloads.trace import Trace
+
+
+class Episode:
+    """A trace on a cluster under `game`; `choice` is what is due, None at the end.
+
+    `waited`: job-seconds that jobs have been in the system since the choice before, that is the
+    number of unfinished jobs, added up over time; over a whole run it is the sum of all JCTs.
+    `passed`: seconds since the choice before.
+    """
+
+    def __init__(
+        self, trace: Trace, cluster: ClusterSpec, game: Game, setup: Setup | None = None
+    ) -> None:
+        setup = setup or Setup()
+        nodes, self._game = Nodes(cluster.check()), game
+        physics = Physics(nodes, profiles_of(setup, trace), setup.costs)
+        never = Stepwise("episode", game, lambda choice: 0)
+        self.kernel = Kernel(
+            nodes,
+            trace.declared,
+            never,
+            oracle=make_oracle(trace, physics, setup),
+            seed=setup.seed,
+            validate=setup.validate,
+        )
+        self.trace = trace
+        self.waited = self.passed = 0.0
+        self.choice: Choice | None = None
+        self._engine = Simulator(trace.declared, trace.duration, physics, setup.outages)
+        self._top = self.kernel.view
+        self._batch = Batch(0, [])
+        self._play: Play | None = None
+        self._go_on()
+
+    def act(self, action: int) -> None:
+        """Answer the choice that is due, and go on to the next one."""
+        assert self._play is not None, "the episode is over"
+        self.waited = self.passed = 0.0
+        try:
+            self.choice = self._play.send(action)
+        except StopIteration as over:
+            self._follow(over)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        kernel, engine, view = self.kernel, self._engine, self._top
+        while True:
+            before, present = kernel.now, view.present
+            batch = engine.poll(kernel.wake)
+            if batch is None:
+                self.choice = self._play = None
+                return
+            seconds = (batch.at - before) / SECOND
+            self.passed += seconds
+            self.waited += present * seconds
+            if not kernel.hear(batch):
+                kernel.close(batch, None)
+                continue
+            self._batch, self._play = batch, self._game.play(view)
+            try:
+                self.choice = next(self._play)
+                return
+            except StopIteration as over:
+                self._follow(over)
+
+    def _follow(self, over: StopIteration) -> None:
+        plan = self.kernel.close(self._batch, self.kernel.follow(self._batch, over.value))
+        if plan is not None and plan.actions:
+            self._engine.apply(plan, self._batch.at)
+
+    def completed(self) -> NDArray[np.int64]:
+        """When each job finished, microseconds; NEVER where it has not."""
+        jobs = self.kernel.jobs
+        over = jobs.phase[: jobs.n] == Phase.FINISHED
+        return np.where(over, jobs.finished[: jobs.n], NEVER)
