@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ganger.solve.learn.losses import Ints
@@ -22,7 +24,7 @@ class Replay:
     def __len__(self) -> int:
         return min(self.steps, self.capacity)
 
-    def keep(self, *step: object) -> None:
+    def keep(self, *step: Any) -> None:
         """Keep one step: a tuple of arrays or numbers of the same shapes each time. It counts as
         the greatest surprise so far, so that it is soon looked at."""
         if not self._columns:
