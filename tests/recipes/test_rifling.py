@@ -15,12 +15,11 @@ from ganger.core.profiles import Profile, Profiles, Steps
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import SECOND
 from ganger.recipes import registry
-from ganger.recipes.training.learned.groups import group_of, groups_of
+from ganger.recipes.training.learned.q_table import QTable, group_of, groups_of
 from ganger.recipes.training.learned.rifling import SPLIT, WAIT, Lessons
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from ganger.sim.truth import Truth
-from ganger.solve.learn.q_learning import QTable
 from worlds import Work, cluster, job, trace_of
 
 UNIT = 600

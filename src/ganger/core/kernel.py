@@ -104,11 +104,6 @@ class Kernel(Families):
 
     def step(self, batch: Batch) -> Plan | None:
         """Reduce one batch; ask the policy if it could care. None where it was not asked."""
-        return self.close(batch, self._decide(batch) if self.hear(batch) else None)
-
-    def hear(self, batch: Batch) -> bool:
-        """The first part of `step`: reduce one batch, and look at its instant. Whether a decision
-        is due: the policy's, or that of a program that calls `hear`, `follow` and `close`."""
         now = batch.at
         if now < self.now:
             raise InvariantError(f"time ran backwards, from {self.now} to {now}")
@@ -122,18 +117,26 @@ class Kernel(Families):
         if self._resuming:
             self._resume_who_can()
         self.events += len(batch.events)
-        view = self.view
-        view.now, view.revision, view.events = now, self.revision, batch.events
         if self._learns:
+            view = self.view
+            view.now, view.revision, view.events = now, self.revision, batch.events
             self.oracle.observe(view)
+        plan = None
         if changes & self.until or now >= self.wake:
             self.changes = 0
-            return True
-        self.changes = changes
-        return False
+            plan = self._decide(batch)
+        else:
+            self.changes = changes
+        if self._orders or self.validate or self.journal is not None:
+            return self._close(batch, plan)
+        return plan
 
-    def close(self, batch: Batch, plan: Plan | None) -> Plan | None:
-        """The last part of `step`: the plan that was followed, if any, and what people ordered."""
+    def finish(self, batch: Batch, plan: Plan) -> Plan | None:
+        """The rest of a step whose policy left it by an exception, when all else was done: `plan`
+        is what it would have said. So a program that stands outside can decide."""
+        return self._close(batch, self._decide(batch, plan))
+
+    def _close(self, batch: Batch, plan: Plan | None) -> Plan | None:
         if self._orders:
             plan = self._with_orders(plan)
         if self.validate:
@@ -142,15 +145,15 @@ class Kernel(Families):
             self.journal.append(self.revision, batch, plan, self.memory)
         return plan
 
-    def _decide(self, batch: Batch) -> Plan:
-        plan, memory = self._ask()
-        if self.validate:
-            self._check_pure(plan)
-        self.memory = memory
-        return self.follow(batch, plan)
-
-    def follow(self, batch: Batch, plan: Plan) -> Plan:
-        """Make true in the books and tables what was decided about `batch`."""
+    def _decide(self, batch: Batch, plan: Plan | None = None) -> Plan:
+        """Make true in the books and tables what the policy says, or `plan`."""
+        view = self.view
+        view.now, view.revision, view.events = batch.at, self.revision, batch.events
+        if plan is None:
+            plan, memory = self._ask()
+            if self.validate:
+                self._check_pure(plan)
+            self.memory = memory
         plan.basis = self.revision
         self.decisions += 1
         wake = plan.wake

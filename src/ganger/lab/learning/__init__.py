@@ -1,1 +1,1 @@
-"""Policies that are learned: runs that stop at choices, training, and what was gained by it."""
+"""Runs of the simulator that stop wherever a choice is due."""

@@ -7,14 +7,16 @@ from numpy.typing import NDArray
 
 from ganger.core.events import Batch
 from ganger.core.kernel import Kernel
+from ganger.core.plan import Plan
 from ganger.core.spec import ClusterSpec
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND
+from ganger.core.view import View
 from ganger.lab.simulating.answering import profiles_of
 from ganger.lab.simulating.oracles import make_oracle
 from ganger.lab.simulating.setup import Setup
-from ganger.mechanisms.learning.stepwise import Choice, Game, Play, Stepwise
+from ganger.mechanisms.learning.stepwise import Choice, Game, Play
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
 from ganger.workloads.trace import Trace
@@ -32,13 +34,12 @@ class Episode:
         self, trace: Trace, cluster: ClusterSpec, game: Game, setup: Setup | None = None
     ) -> None:
         setup = setup or Setup()
-        nodes, self._game = Nodes(cluster.check()), game
+        nodes, self._asks = Nodes(cluster.check()), _Asks(game)
         physics = Physics(nodes, profiles_of(setup, trace), setup.costs)
-        never = Stepwise("episode", game, lambda choice: 0)
         self.kernel = Kernel(
             nodes,
             trace.declared,
-            never,
+            self._asks,
             oracle=make_oracle(trace, physics, setup),
             seed=setup.seed,
             validate=setup.validate,
@@ -47,44 +48,40 @@ class Episode:
         self.waited = self.passed = 0.0
         self.choice: Choice | None = None
         self._engine = Simulator(trace.declared, trace.duration, physics, setup.outages)
-        self._top = self.kernel.view
         self._batch = Batch(0, [])
-        self._play: Play | None = None
         self._go_on()
 
     def act(self, action: int) -> None:
         """Answer the choice that is due, and go on to the next one."""
-        assert self._play is not None, "the episode is over"
+        play = self._asks.play
+        assert play is not None, "the episode is over"
         self.waited = self.passed = 0.0
         try:
-            self.choice = self._play.send(action)
+            self.choice = play.send(action)
         except StopIteration as over:
-            self._follow(over)
+            self._apply(self.kernel.finish(self._batch, over.value))
             self._go_on()
 
     def _go_on(self) -> None:
-        kernel, engine, view = self.kernel, self._engine, self._top
+        kernel, engine, view = self.kernel, self._engine, self.kernel.view
         while True:
             before, present = kernel.now, view.present
             batch = engine.poll(kernel.wake)
             if batch is None:
-                self.choice = self._play = None
+                self.choice = self._asks.play = None
                 return
+            self._batch = batch
             seconds = (batch.at - before) / SECOND
             self.passed += seconds
             self.waited += present * seconds
-            if not kernel.hear(batch):
-                kernel.close(batch, None)
-                continue
-            self._batch, self._play = batch, self._game.play(view)
             try:
-                self.choice = next(self._play)
+                plan = kernel.step(batch)
+            except _Due as due:
+                self.choice = due.choice
                 return
-            except StopIteration as over:
-                self._follow(over)
+            self._apply(plan)
 
-    def _follow(self, over: StopIteration) -> None:
-        plan = self.kernel.close(self._batch, self.kernel.follow(self._batch, over.value))
+    def _apply(self, plan: Plan | None) -> None:
         if plan is not None and plan.actions:
             self._engine.apply(plan, self._batch.at)
 
@@ -93,3 +90,30 @@ class Episode:
         jobs = self.kernel.jobs
         over = jobs.phase[: jobs.n] == Phase.FINISHED
         return np.where(over, jobs.finished[: jobs.n], NEVER)
+
+
+class _Due(Exception):  # noqa: N818 - nothing is wrong
+    """The policy has begun to play, and a choice is due."""
+
+    def __init__(self, choice: Choice) -> None:
+        self.choice = choice
+
+
+class _Asks:
+    """A policy that leaves its choices to who drives the kernel. `play`: the last that began."""
+
+    name = "episode"
+
+    def __init__(self, game: Game) -> None:
+        self.play: Play | None = None
+        self._game = game
+
+    def decide(self, view: View, memory: None) -> tuple[Plan, None]:
+        """Play until the first choice. Raises `_Due` with it."""
+        self.play = self._game.play(view)
+        try:
+            choice = next(self.play)
+        except StopIteration as over:
+            plan: Plan = over.value
+            return plan, None
+        raise _Due(choice)

@@ -1,1 +1,1 @@
-"""Decisions as a row of choices, which a net or a program can learn to make."""
+"""Decisions as a row of choices, which a program can learn to make."""

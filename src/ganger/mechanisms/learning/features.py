@@ -11,7 +11,7 @@ from ganger.core.state.table import Ids
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.common.believed import believed_duration
-from ganger.solve.learn.nets import Floats
+from ganger.mechanisms.learning.stepwise import Floats
 
 Features: TypeAlias = Callable[[View, Ids], Floats]
 """Numbers about jobs, a row each."""

@@ -14,12 +14,10 @@ from ganger.core.view import View
 from ganger.mechanisms.common.reasons import decides_at
 from ganger.mechanisms.common.reconcile import Sizes, competitors, towards_sizes
 from ganger.mechanisms.learning.features import squeezed
-from ganger.mechanisms.learning.stepwise import Choice, Play
+from ganger.mechanisms.learning.stepwise import Choice, Floats, Play
 from ganger.mechanisms.sizing.elastic import Market, market, pools
-from ganger.mechanisms.sizing.marginal_gain import first_fit
+from ganger.mechanisms.sizing.marginal_gain import Ints, first_fit
 from ganger.mechanisms.sizing.resizing import left_over
-from ganger.solve.learn.losses import Ints
-from ganger.solve.learn.nets import Floats
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED | WOKE
 COLUMNS = (

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ganger.core.books.ledger import Cell
 from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED
@@ -14,7 +15,6 @@ from ganger.core.spec import Locality, Shape
 from ganger.core.view import View
 from ganger.mechanisms.learning.stepwise import Choice, Play
 from ganger.mechanisms.placement.place import PACK, on_nodes
-from ganger.solve.learn.losses import Ints
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED
 COLUMNS = ("is a node", "free", "of what is needed", "is enough", "needed", "free part", "queue")
@@ -89,7 +89,7 @@ class Placing:
 
     def _free(
         self, view: View, cells: list[Cell], need: int, got: dict[int, int], *, whole: bool
-    ) -> Ints:
+    ) -> NDArray[np.int64]:
         """By node of the window: whole GPUs free, on nodes that gave none yet, of those cells that
         have all that is needed (`whole`: on a single node)."""
         free, ledger = np.zeros(self.window, np.int64), view.ledger

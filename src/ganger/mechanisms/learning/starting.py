@@ -14,9 +14,8 @@ from ganger.core.plan import Placement, Reason
 from ganger.core.state.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.learning.features import JOB, Features, waiting_rows
-from ganger.mechanisms.learning.stepwise import Choice, Play
+from ganger.mechanisms.learning.stepwise import Choice, Floats, Mask, Play
 from ganger.mechanisms.placement.place import PACK, Place
-from ganger.solve.learn.nets import Floats, Mask
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED
 AROUND = ("is a job", "fits", "free part", "free part after", "queue")

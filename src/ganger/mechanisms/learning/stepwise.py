@@ -1,18 +1,21 @@
-"""A decision taken step by step: a game asks, and a player says what is chosen.
+"""A decision taken step by step: a game asks, and a program says what is chosen.
 
-The same game is played by a net inside a recipe, and by a program that learns, through the
-environments of `ganger.envs`. So what was learned there decides here as it did there.
+The program stands outside: it comes through the environments of `ganger.envs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from collections.abc import Generator
 from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ganger.core.plan import Plan
 from ganger.core.view import View
-from ganger.solve.learn.nets import Floats, Mask
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 
 class Choice(NamedTuple):
@@ -43,26 +46,3 @@ class Game(Protocol):
     def play(self, view: View) -> Play:
         """Decide at the instant of `view`. Only actions that are possible may be sent."""
         ...
-
-
-Player: TypeAlias = Callable[[Choice], int]
-
-
-@dataclass(frozen=True)
-class Stepwise:
-    """A policy that plays `game` as `player` says."""
-
-    name: str
-    game: Game
-    player: Player
-
-    def decide(self, view: View, memory: None) -> tuple[Plan, None]:
-        """Play to the end."""
-        play = self.game.play(view)
-        try:
-            choice = next(play)
-            while True:
-                choice = play.send(self.player(choice))
-        except StopIteration as over:
-            plan: Plan = over.value
-            return plan, None

@@ -16,8 +16,7 @@ from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.common.believed import believed_speed
-from ganger.recipes.training.learned.groups import group_of, groups_of
-from ganger.solve.learn.q_learning import QTable
+from ganger.recipes.training.learned.q_table import QTable, group_of, groups_of
 
 SPLIT, WAIT, CLOSE = 0, 1, 2
 """Start wherever there is room; wait; start on as few nodes as can hold the job."""
