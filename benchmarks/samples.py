@@ -5,9 +5,9 @@
     python benchmarks/samples.py speed --write    # put them into the page, under "A sample"
 
 A cell that is a time, or memory, is printed as `*`: it is what it is on each machine. Rows of
-`links`, `placement`, `reports`, `routers` and `serving_live` are rows of the pages' own tables; the
-others have a section for what can be made again in seconds, which the commands that measure leave
-as it is. `pilots` and `slurm` need Slurm, and root; `openb`, `placement` and `traces` need
+`envs`, `links`, `placement`, `reports`, `routers` and `serving_live` are rows of the pages' own
+tables; the others have a section for what can be made again in seconds, which the commands that
+measure leave as it is. `pilots` and `slurm` need Slurm, and root; `openb`, `placement` and `traces` need
 GANGER_TRACES.
 """
 
@@ -224,6 +224,13 @@ def reports() -> Sample:
     return Sample("", (), [cells(counted(2000, 52))], own=True)
 
 
+def envs() -> Sample:
+    """What happened on the page's own world."""
+    from envs import counted
+
+    return Sample("", (), [cells(counted(3000))], own=True)
+
+
 def openb() -> Sample:
     """One order of the pods of one list."""
     from openb import COLUMNS, FOLDER, row
@@ -341,6 +348,7 @@ PAGES: dict[str, Callable[[], Sample]] = {
     for make in (
         allocate,
         calibration,
+        envs,
         live,
         openb,
         parity,

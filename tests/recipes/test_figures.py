@@ -40,6 +40,7 @@ def printed(script: str, *arguments: str) -> list[str]:
 SAMPLES = [
     "allocate",
     "calibration",
+    "envs",
     "links",
     "live",
     "parity",

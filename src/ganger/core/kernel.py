@@ -132,8 +132,8 @@ class Kernel(Families):
         return plan
 
     def finish(self, batch: Batch, plan: Plan) -> Plan | None:
-        """The rest of a step whose policy left it by an exception, when all else was done: `plan`
-        is what it would have said. So a program that stands outside can decide."""
+        """The rest of a step that ended in an exception of the policy, with the plan that a program
+        outside has made since."""
         return self._close(batch, self._decide(batch, plan))
 
     def _close(self, batch: Batch, plan: Plan | None) -> Plan | None:

@@ -38,7 +38,7 @@ def waiting_rows(view: View, ids: Ids) -> Floats:
     rows[1] = gpus * 100.0
     rows[2] = (view.now - jobs.submitted.take(ids)) * (1.0 / SECOND)
     rows[3] = rest
-    rows[4] = rest * gpus + (gpus == 0)
+    np.maximum(rest * gpus, 1.0, out=rows[4])
     np.log1p(rows[1:5], out=rows[1:5])
     rows[1:5] *= _DAY
     np.multiply(gpus, 1.0 / max(view.ledger.total, 1), out=rows[0])
