@@ -40,7 +40,7 @@ def printed(script: str, *arguments: str) -> list[str]:
 SAMPLES = [
     "allocate",
     "calibration",
-    "envs",
+    "environments",
     "links",
     "live",
     "parity",

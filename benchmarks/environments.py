@@ -1,11 +1,11 @@
 """Steps of the environment of the queue in a CPU second, beside the same run under `fifo`.
 
-    python benchmarks/envs.py              # print
-    python benchmarks/envs.py --write      # and write envs.md
+    python benchmarks/environments.py              # print
+    python benchmarks/environments.py --write      # and write environments.md
 
-A few more jobs arrive than the cluster can run, so that the window of 50 is full most of the time. Fifo's actions are
-played, by what an observation says: the first job if it fits, else to wait. So both runs start the
-same jobs at the same times, which is checked.
+A few more jobs arrive than the cluster can run, so that the window of 50 is full most of the time.
+Fifo's actions are played, by what an observation says: the first job if it fits, else to wait. So
+both runs start the same jobs at the same times, which is checked.
 """
 
 from __future__ import annotations
@@ -106,12 +106,13 @@ def main() -> None:
     if args.write:
         text = f"""# Steps of an environment
 
-Made by {made()}; {machine()}, with a load of {load:.1f} on the machine. Medians of {args.rounds}
-rounds in turns. The goal is 12,000 steps a CPU second.
+Made by {made()}; {machine()}. The load on the machine was {load:.1f} before and
+{os.getloadavg()[0]:.1f} after. Medians of {args.rounds} rounds in turns. The goal is 12,000 steps a
+CPU second.
 
-`QueueEnv` with a window of {WINDOW} on 64 GPUs, a few more jobs arriving than can run. Fifo's actions are
-played, and jobs end when they do under `fifo`. A step is all that happens until the next choice:
-jobs that arrive, start and end in the simulator, and the rows of the next observation.
+`QueueEnv` with a window of {WINDOW} on 64 GPUs; a few more jobs arrive than can run. Fifo's actions
+are played, and jobs end when they do under `fifo`. A step is all that happens until the next
+choice: jobs that arrive, start and end in the simulator, and the rows of the next observation.
 
 {table}
 
