@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import check_env
 
 from ganger.core.errors import BadInput
 from ganger.core.spec import Role, Shape
-from ganger.core.units import SECOND
+from ganger.core.units import NEVER, SECOND
 from ganger.envs import PlacementEnv, QueueEnv, SchedulingEnv, SizingEnv
 from ganger.lab.simulating.setup import Setup
 from ganger.lab.simulation import run_one
@@ -103,6 +103,33 @@ def test_what_is_impossible_counts_as_waiting() -> None:
     impossible = int(np.flatnonzero(~info["action_mask"])[0])
     _, _, _, _, info = env.step(impossible)
     assert info["action_mask"].any()
+
+
+def test_a_job_that_can_never_run_is_no_choice_and_others_go_on() -> None:
+    sizes = (100, 1, 200, 2, 300, 4, 3)
+    works = [job(f"j{n}", n, 50, size) for n, size in enumerate(sizes)]
+    env = QueueEnv(trace_of(works), "2x4xV100", window=4, setup=Setup(validate=True))
+    _, info = env.reset(seed=0)
+    over = False
+    while not over:
+        observed, _, over, _, info = env.step(int(info["action_mask"].argmax()))
+        assert observed[:, 0].max() <= 1.0
+    assert env.episode is not None
+    assert (env.episode.completed() < NEVER).tolist() == [size <= 8 for size in sizes]
+
+
+def test_a_run_ends_at_its_horizon() -> None:
+    """Two jobs of 100 s on one GPU: by 150 s they were there for 100 and 140 s."""
+    works = [job("a", 0, 100), job("b", 10, 100), job("late", 500, 100)]
+    env = QueueEnv(trace_of(works), "1x1xV100", setup=Setup(until=150 * SECOND), scale=1.0)
+    env.reset(seed=0)
+    total, over = 0.0, False
+    while not over:
+        _, reward, over, _, _ = env.step(0)
+        total -= float(reward)
+    assert env.episode is not None
+    assert (env.episode.completed() < NEVER).tolist() == [True, False, False]
+    assert total == 240.0
 
 
 def test_errors_are_one_line() -> None:

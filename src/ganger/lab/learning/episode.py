@@ -27,7 +27,6 @@ class Episode:
 
     `waited`: job-seconds that jobs have been in the system since the choice before, that is the
     number of unfinished jobs, added up over time; over a whole run it is the sum of all JCTs.
-    `passed`: seconds since the choice before.
     """
 
     def __init__(
@@ -45,17 +44,17 @@ class Episode:
             validate=setup.validate,
         )
         self.trace = trace
-        self.waited = self.passed = 0.0
+        self.waited = 0.0
         self.choice: Choice | None = None
         self._engine = Simulator(trace.declared, trace.duration, physics, setup.outages)
-        self._batch = Batch(0, [])
+        self._batch, self._until = Batch(0, []), setup.until
         self._go_on()
 
     def act(self, action: int) -> None:
         """Answer the choice that is due, and go on to the next one."""
         play = self._asks.play
         assert play is not None, "the episode is over"
-        self.waited = self.passed = 0.0
+        self.waited = 0.0
         try:
             self.choice = play.send(action)
         except StopIteration as over:
@@ -66,14 +65,14 @@ class Episode:
         kernel, engine, view = self.kernel, self._engine, self.kernel.view
         while True:
             before, present = kernel.now, view.present
-            batch = engine.poll(kernel.wake)
-            if batch is None:
+            batch = engine.poll(min(kernel.wake, self._until))
+            at = self._until if batch is None else min(batch.at, self._until)
+            if batch is not None or at < NEVER:
+                self.waited += present * max(at - before, 0) / SECOND
+            if batch is None or at >= self._until:
                 self.choice = self._asks.play = None
                 return
             self._batch = batch
-            seconds = (batch.at - before) / SECOND
-            self.passed += seconds
-            self.waited += present * seconds
             try:
                 plan = kernel.step(batch)
             except _Due as due:

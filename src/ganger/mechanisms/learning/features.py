@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 import numpy as np
 
 from ganger.core.state.table import Ids
@@ -13,8 +10,6 @@ from ganger.core.view import View
 from ganger.mechanisms.common.believed import believed_duration
 from ganger.mechanisms.learning.stepwise import Floats
 
-Features: TypeAlias = Callable[[View, Ids], Floats]
-"""Numbers about jobs, a row each."""
 JOB = ("part of GPUs", "GPUs", "waited", "remaining", "remaining GPU time", "slack", "weight")
 """The columns of `waiting_rows`."""
 _DAY = 1.0 / np.log1p(86400.0)
