@@ -18,6 +18,7 @@ from ganger.lab.simulating.setup import Setup
 from ganger.lab.simulation import run_one
 from ganger.mechanisms.learning.features import JOB
 from ganger.mechanisms.learning.starting import AROUND
+from ganger.sim.rows import Outage
 from ganger.workloads.synthetic import synthesize
 from worlds import cluster, job, trace_of
 
@@ -116,6 +117,15 @@ def test_a_job_that_can_never_run_is_no_choice_and_others_go_on() -> None:
         assert observed[:, 0].max() <= 1.0
     assert env.episode is not None
     assert (env.episode.completed() < NEVER).tolist() == [size <= 8 for size in sizes]
+
+
+def test_a_job_that_came_while_all_nodes_were_down_starts_when_one_is_up() -> None:
+    setup = Setup(outages=(Outage(0, 0, 100 * SECOND),))  # validating drops what is cached
+    env = QueueEnv(trace_of([job("a", 10, 50)]), "1x1xV100", setup=setup)
+    env.reset(seed=0)
+    env.step(0)
+    assert env.episode is not None
+    assert env.episode.completed().tolist() == [150 * SECOND]
 
 
 def test_a_run_ends_at_its_horizon() -> None:

@@ -61,8 +61,8 @@ class Starting:
 
 
 class _Able:
-    """By shape: whether there are GPUs enough at all, free or not. Jobs that could never run fill
-    no window."""
+    """By shape: whether there are GPUs enough at all, free or not, up or down. Jobs that could
+    never run fill no window."""
 
     def __init__(self) -> None:
         self._met, self._able = set[int](), set[int]()
@@ -75,9 +75,9 @@ class _Able:
         shapes = view.jobs.shape[pending].tolist()
         for shape in set(shapes) - self._met:
             self._met.add(shape)
-            asked = view.jobs.shapes[shape]
-            most_gpus = max((cell.total for cell in view.ledger.cells_for(asked)), default=0)
-            if most_gpus >= asked.gpus:
+            asked, gpus = view.jobs.shapes[shape], view.nodes.gpus
+            cells = view.ledger.cells_for(asked)
+            if max((int(gpus[cell.nodes].sum()) for cell in cells), default=0) >= asked.gpus:
                 self._able.add(shape)
         if not self._able.issuperset(shapes):
             pending = pending[[shape in self._able for shape in shapes]]
