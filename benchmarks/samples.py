@@ -5,10 +5,10 @@
     python benchmarks/samples.py speed --write    # put them into the page, under "A sample"
 
 A cell that is a time, or memory, is printed as `*`: it is what it is on each machine. Rows of
-`links`, `placement`, `reports`, `routers` and `serving_live` are rows of the pages' own tables; the
-others have a section for what can be made again in seconds, which the commands that measure leave
-as it is. `pilots` and `slurm` need Slurm, and root; `openb`, `placement`, `searches` and
-`traces` need GANGER_TRACES.
+`environments`, `links`, `placement`, `reports`, `routers` and `serving_live` are rows of the pages'
+own tables; the others have a section for what can be made again in seconds, which the commands that
+measure leave as it is. `pilots` and `slurm` need Slurm, and root; `openb`, `placement`, `searches`
+and `traces` need GANGER_TRACES.
 """
 
 from __future__ import annotations
@@ -250,6 +250,13 @@ def reports() -> Sample:
     return Sample("", (), [cells(counted(2000, 52))], own=True)
 
 
+def environments() -> Sample:
+    """What happened on the page's own world."""
+    from environments import counted
+
+    return Sample("", (), [cells(counted(3000))], own=True)
+
+
 def openb() -> Sample:
     """One order of the pods of one list."""
     from openb import COLUMNS, FOLDER, row
@@ -401,6 +408,7 @@ PAGES: dict[str, Callable[[], Sample]] = {
     for make in (
         allocate,
         calibration,
+        environments,
         live,
         openb,
         pages,

@@ -40,6 +40,7 @@ def printed(script: str, *arguments: str) -> list[str]:
 SAMPLES = [
     "allocate",
     "calibration",
+    "environments",
     "links",
     "live",
     "pages",

@@ -1,0 +1,48 @@
+"""A decision taken step by step: a game asks, and a program says what is chosen.
+
+The program stands outside: it comes through the environments of `ganger.envs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ganger.core.plan import Plan
+from ganger.core.view import View
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+
+class Choice(NamedTuple):
+    """What can be chosen now. `rows`: numbers about each action, in about -1 to 1; `mask`: which of
+    them are possible, at least one. They are valid until the player has answered."""
+
+    rows: Floats
+    mask: Mask
+
+
+Play: TypeAlias = Generator[Choice, int, Plan]
+"""One decision: choices come out, actions go in, and a plan is returned."""
+
+
+class Game(Protocol):
+    """How a decision is divided into choices."""
+
+    @property
+    def actions(self) -> int:
+        """How many actions there are, the same in every choice."""
+        ...
+
+    @property
+    def features(self) -> int:
+        """How many numbers there are about each."""
+        ...
+
+    def play(self, view: View) -> Play:
+        """Decide at the instant of `view`. Only actions that are possible may be sent."""
+        ...
