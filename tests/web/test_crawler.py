@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ganger.lab.lessons.pieces import LESSONS
+from waiting import until
 from web.crawler import LAST, Crawler
 from web.rig import FORM, Pages, Standin, served
 from web.test_browser import browser, pytestmark, visiting
@@ -71,6 +72,13 @@ def offences(page: Page, *only: str) -> list[str]:
         f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}"
         for one in Axe().run(page, options=options).response["violations"]
     ]
+
+
+def test_a_service_that_has_reported_has_its_charts(pages: Pages) -> None:
+    def charts() -> int:
+        return pages.ask("GET", "/jobs/13/windows", pages.cookie()).text.count("<svg")
+
+    until(lambda: charts() == 3, "requests, seconds and losses of chat")
 
 
 def test_axe_finds_nothing(browser: Browser, pages: Pages) -> None:
