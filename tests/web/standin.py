@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from ganger.core.events import Evaluated, Served
-from ganger.core.spec import ClusterSpec, Kind, NodeSpec
+from ganger.core.spec import ClusterSpec, GpuType, Kind, NodeSpec
 from ganger.core.state.jobs import Phase
 from ganger.core.units import HOUR, SECOND
 from ganger.engines.testing.fake import Script
@@ -40,7 +40,8 @@ def cluster(nodes: int, gpus: int) -> ClusterSpec:
                 name=f"gpu-{at:03d}",
             )
             for at in range(nodes)
-        )
+        ),
+        tuple(GpuType(kind, price=2.0) for kind in sorted(set(kinds))),
     ).check()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     values = {"lr": ["0.1", "0.2"]}
     client.call("POST", "/v1/jobs", body={**both, "kind": "tune", "name": "lr", "params": values})
     client.call("POST", "/v1/jobs/4/cancel")  # whose GPUs they take
+    client.call("PATCH", "/v1/quotas/vision", body={"budget": 5.0, "beyond": "ask"})
     with served(daemon.home) as made:
         cookie = made.cookie()
         sent = {**cookie, "Content-Type": FORM}
@@ -79,6 +81,15 @@ def test_a_service_that_has_reported_has_its_charts(pages: Pages) -> None:
         return pages.ask("GET", "/jobs/13/windows", pages.cookie()).text.count("<svg")
 
     until(lambda: charts() == 3, "requests, seconds and losses of chat")
+
+
+def test_a_tenant_sees_what_it_spent_of_its_budget(pages: Pages) -> None:
+    text = pages.ask("GET", "/tenants/rows", pages.cookie()).text
+    line = text[text.index("vision") :]
+    spent = re.search(r"([\d.]+) of 5.00 USD", line[: line.index("</tr>")])
+    assert spent is not None
+    assert "none of its jobs starts" in line[: line.index("</tr>")]
+    assert text.count(" of 5.00 USD") == 1
 
 
 def test_axe_finds_nothing(browser: Browser, pages: Pages) -> None:

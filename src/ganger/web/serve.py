@@ -11,7 +11,9 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -77,6 +79,18 @@ def own_name(folder: Path) -> str:
     return f"ganger-{text}.localhost"
 
 
+class _Listener(uvicorn.Server):
+    """uvicorn, which while it serves takes the signals for itself."""
+
+    def __init__(self, config: uvicorn.Config, end: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end = end
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End as whoever else asks for it has them end: the streams of changes first."""
+        self._end()
+
+
 class Server:
     """The pages of one home, until they are ended."""
 
@@ -105,7 +119,7 @@ class Server:
         )
         self._listening: asyncio.Server | None = None
         self._own = 0
-        self._uvicorn = uvicorn.Server(
+        self._uvicorn = _Listener(
             uvicorn.Config(
                 Door(application(self._pages), self._sessions, address),
                 http=Connection,
@@ -121,7 +135,8 @@ class Server:
                 server_header=False,
                 log_config=None,
                 proxy_headers=False,
-            )
+            ),
+            self.stop,
         )
 
     @property
@@ -138,7 +153,7 @@ class Server:
 
     def stop(self) -> None:
         """End, after what is being answered."""
-        self._live.leaving = True
+        self._live.leaving.set()
         self._uvicorn.should_exit = True
 
     async def _main(self) -> None:
