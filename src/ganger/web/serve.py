@@ -80,14 +80,14 @@ def own_name(folder: Path) -> str:
 
 
 class _Listener(uvicorn.Server):
-    """uvicorn, which while it serves takes the signals for itself."""
+    """uvicorn handles SIGTERM and SIGINT itself while it serves: here they end the pages."""
 
     def __init__(self, config: uvicorn.Config, end: Callable[[], None]) -> None:
         super().__init__(config)
         self._end = end
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End as whoever else asks for it has them end: the streams of changes first."""
+        """End the pages; streams of changes end first."""
         self._end()
 
 
