@@ -119,7 +119,7 @@ def differs(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
 
 
 def holm(values: list[float]) -> list[float]:
-    """Corrected for so many tests."""
+    """Probabilities, corrected by Holm for the number of tests."""
     order, largest = sorted(range(len(values)), key=values.__getitem__), 0.0
     corrected = [0.0] * len(values)
     for rank, at in enumerate(order):

@@ -147,3 +147,19 @@ def test_errors_are_one_line() -> None:
         PlacementEnv(ELASTIC, "4x4xV100", window=2)
     with pytest.raises(BadInput, match="nothing to choose"):
         QueueEnv(trace_of([]), "4x4xV100").reset()
+
+
+@pytest.mark.parametrize("window", [0, -1, 1.5, 10**7])
+@pytest.mark.parametrize("kind", [QueueEnv, PlacementEnv, SizingEnv])
+def test_a_window_that_is_none_is_refused(kind: Any, window: Any) -> None:
+    with pytest.raises(BadInput, match="whole number from 1 to 4096"):
+        kind(ELASTIC, "1x4xV100", window=window)
+
+
+def test_times_and_scales_that_are_none_are_refused() -> None:
+    for every in (0, -1, 1.5):
+        with pytest.raises(BadInput, match="whole number from 1000000"):
+            SizingEnv(ELASTIC, "1x4xV100", every=every)  # type: ignore[arg-type]
+    for scale in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(BadInput, match="scale"):
+            QueueEnv(ELASTIC, "1x4xV100", scale=scale)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, SupportsFloat
 
@@ -56,6 +57,8 @@ class SchedulingEnv(Env[Observation, np.int64]):
         setup: Setup | None = None,
         scale: float = 0.0,
     ) -> None:
+        if not 0.0 <= scale < math.inf:
+            raise BadInput(f"{scale!r} is not a number of 0 or more", where="scale")
         self._cluster, self._game = as_cluster(cluster), game
         self._setup, self._scale = setup, scale
         known = None if callable(trace) else as_trace(trace)
@@ -140,10 +143,10 @@ class PlacementEnv(SchedulingEnv):
         setup: Setup | None = None,
         scale: float = 0.0,
     ) -> None:
-        cluster = as_cluster(cluster)
+        game, cluster = Placing(window), as_cluster(cluster)
         if sum(group.count for group in cluster.nodes) > window:
             raise BadInput(f"the cluster has more than {window} nodes", mend="give a larger window")
-        super().__init__(trace, cluster, Placing(window), setup=setup, scale=scale)
+        super().__init__(trace, cluster, game, setup=setup, scale=scale)
 
 
 class SizingEnv(SchedulingEnv):

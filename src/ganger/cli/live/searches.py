@@ -54,8 +54,8 @@ def note_apart(client: Client) -> None:
 
 
 def fitted(experiment: Experiment, gpus: int) -> Experiment:
-    """The experiment on a cluster of so many GPUs: no more trials at once than fit there, and whole
-    GPUs of them, unless the user states how many."""
+    """The experiment on a cluster of `gpus` GPUs. At most as many trials run at once as fit there,
+    and they fill whole GPUs."""
     from dataclasses import replace
 
     import msgspec

@@ -14,7 +14,7 @@ from ganger.core.view import View
 from ganger.mechanisms.common.reasons import decides_at
 from ganger.mechanisms.common.reconcile import Sizes, competitors, towards_sizes
 from ganger.mechanisms.learning.features import squeezed
-from ganger.mechanisms.learning.stepwise import Choice, Floats, Play
+from ganger.mechanisms.learning.stepwise import Choice, Floats, Play, Windowed, check_whole
 from ganger.mechanisms.sizing.elastic import Market, market, pools
 from ganger.mechanisms.sizing.marginal_gain import Ints, first_fit
 from ganger.mechanisms.sizing.resizing import left_over
@@ -29,7 +29,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Growing:
+class Growing(Windowed):
     """At multiples of `every` microseconds, and whenever nothing runs: every job gets its least,
     first come, first served, where there is room. Then action i gives the i-th of `window` jobs one
     step more, and the last action ends that. More jobs than that have their turn window by
@@ -38,10 +38,9 @@ class Growing:
     window: int = 20
     every: int = 1200 * SECOND
 
-    @property
-    def actions(self) -> int:
-        """The jobs of the window, and to end."""
-        return self.window + 1
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole(self.every, SECOND, NEVER, "every")
 
     @property
     def features(self) -> int:

@@ -13,7 +13,7 @@ from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED
 from ganger.core.plan import Placement, Reason
 from ganger.core.spec import Locality, Shape
 from ganger.core.view import View
-from ganger.mechanisms.learning.stepwise import Choice, Play
+from ganger.mechanisms.learning.stepwise import Choice, Play, Windowed
 from ganger.mechanisms.placement.place import PACK, on_nodes
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED
@@ -22,18 +22,13 @@ COLUMNS = ("is a node", "free", "of what is needed", "is enough", "needed", "fre
 
 
 @dataclass(frozen=True)
-class Placing:
+class Placing(Windowed):
     """First come, first served. Action i takes all GPUs that the job still needs and node i has
     free; the last action, before the first node only, lets the job wait, and all behind it. Nodes
     beyond the first `window` are never chosen. A job that needs more than whole GPUs, or a rack of
     its own, is packed without a choice."""
 
     window: int = 64
-
-    @property
-    def actions(self) -> int:
-        """The nodes of the window, and to wait."""
-        return self.window + 1
 
     @property
     def features(self) -> int:

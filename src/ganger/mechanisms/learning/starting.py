@@ -13,7 +13,7 @@ from ganger.core.plan import Placement, Reason
 from ganger.core.state.table import Ids
 from ganger.core.view import View
 from ganger.mechanisms.learning.features import JOB, waiting_rows
-from ganger.mechanisms.learning.stepwise import Choice, Floats, Mask, Play
+from ganger.mechanisms.learning.stepwise import Choice, Floats, Mask, Play, Windowed
 from ganger.mechanisms.placement.place import PACK
 
 _CHANGES = CAPACITY_FREED | CAPACITY_LOST | COMMANDED | QUEUED
@@ -24,17 +24,12 @@ two, and in all that are about jobs."""
 
 
 @dataclass(frozen=True)
-class Starting:
+class Starting(Windowed):
     """Actions 0 to `window` - 1 start one of the first jobs that wait, as they came; the last one
     waits. A job that fits nowhere cannot be chosen, and while no job holds GPUs, waiting cannot, so
     that something always goes on."""
 
     window: int = 50
-
-    @property
-    def actions(self) -> int:
-        """The jobs of the window, and to wait."""
-        return self.window + 1
 
     @property
     def features(self) -> int:
