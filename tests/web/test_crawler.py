@@ -59,6 +59,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         }.items():
             answer = made.ask("POST", path, sent, {"csrf": made.csrf(cookie, path), **asked})
             assert answer.status == 303, answer.text
+
+        def cards() -> str:
+            return made.ask("GET", "/recipes/cards", cookie).text
+
+        until(lambda: "/recipes/fifo" in cards(), "the recipes' cards")
         yield made
     daemon.end()
 

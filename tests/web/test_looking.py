@@ -79,10 +79,10 @@ def test_a_list_that_changes_keeps_the_lines_that_did_not(
     first = "[...document.querySelectorAll('#rows tbody th a')].map(one => one.pathname)"
     with visiting(browser, pages) as visitor:
         page = visitor.go("/queue?sort=-priority")
-        daemon.client.call("POST", "/v1/jobs/7/hold")  # the first news are written whole
-        until(page, "document.querySelector('#rows').innerText.includes('held until')")
         page.get_by_label("Job 9", exact=True).check()
         page.evaluate("for (const one of document.querySelectorAll('#rows tr')) one.mine = true")
+        daemon.client.call("POST", "/v1/jobs/7/hold")
+        until(page, "document.querySelector('#rows').innerText.includes('held until')")
         daemon.client.call("POST", "/v1/jobs/7/release")
         daemon.client.call("PATCH", "/v1/jobs/9", body={"priority": 5})
         until(page, f"{first}[0] === '/jobs/9'")

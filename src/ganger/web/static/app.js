@@ -44,10 +44,10 @@
       if (answer.status === 401) signedOut();
       if (!answer.ok) return;
       const text = await answer.text();
-      if (shown.get(part)?.text === text) return;
+      if (shown.get(part).text === text) return;
       const whole = document.createElement("template");
       whole.innerHTML = text; // a part of a page of these, in which everything is escaped
-      const before = shown.get(part)?.content;
+      const before = shown.get(part).content;
       shown.set(part, { text, content: whole.content });
       replace(part, before, whole.content);
     } catch { /* the stream says that nobody answers */ } finally {
@@ -117,8 +117,7 @@
     const active = document.activeElement;
     const kept = part.contains(active) ? active.getAttribute("href") || active.value : null;
     const left = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
-    if (before) within(part, before, after);
-    else part.replaceChildren(...copies(after.childNodes));
+    within(part, before, after);
     for (const one of part.querySelectorAll("input[type=checkbox]")) {
       one.checked = ticked.has(one.value) && !one.classList.contains("all");
     }
@@ -299,6 +298,11 @@
   });
 
   document.querySelector(".top nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+  for (const part of document.querySelectorAll(".live")) { // as it came, before scripts add to it
+    const content = document.createDocumentFragment();
+    content.append(...copies(part.childNodes));
+    shown.set(part, { text: "", content });
+  }
   written(document);
   count();
 })();
