@@ -79,7 +79,7 @@ class Owner:
             assert isinstance(event, Released | Failed | Finished), event
             del job.leaving[event.attempt]
             job.over.append(event.attempt)
-            if isinstance(event, Finished):  # its owner died before the engine heard of the next
+            if isinstance(event, Finished):  # what was to replace it is over, and forgotten
                 assert job.phase in ("PENDING", "OVER"), event
                 job.phase = "OVER"
         elif isinstance(event, Started):
