@@ -4,9 +4,10 @@
 
 The tests of `--live` start daemons, jobs and servers, and wait more than they compute. They have
 the processor first. Beside them, at the lowest priority, mypy runs, and then all other tests, whose
-output is shown once it is complete. A few tests of real processes that failed beside the others run
-once more by themselves: what passes then is named, and does not count as failed. The end of what
-failed is shown again last, where a log that is cut still has it. Exits with 1 if anything failed.
+output is shown once it is complete. Tests of real processes that failed beside the others, in a few
+files, run once more by themselves: what passes then is named, and does not count as failed. The end
+of what failed is shown again last, where a log that is cut still has it. Exits with 1 if anything
+failed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ PROCESSES = "tests of real processes"
 COMPUTING, WAITING = 2, 3
 """How many processes run tests of each kind."""
 AGAIN = 3
-"""How many tests that failed beside others may run by themselves again. More have one cause."""
+"""Of how many files the tests that failed beside others may run by themselves again. More have one
+cause; those of one file often share a daemon that was late."""
 SHOWN_AGAIN = 120
 """Lines."""
 
@@ -95,7 +97,8 @@ def main() -> int:
             print(f"\n{name}, which ran beside:\n{said[name][1]}")
     code, printed = said[PROCESSES]
     failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", printed, re.MULTILINE)
-    if code == 1 and len(failed) <= AGAIN:
+    files = {name.partition("::")[0] for name in failed}
+    if code == 1 and len(files) <= AGAIN:
         print(f"\nby themselves again: {', '.join(failed)}")
         if before(pytest(0, *failed))[0] == 0:
             print(f"\nfailed beside others, and passed by themselves: {', '.join(failed)}")
