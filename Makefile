@@ -37,7 +37,7 @@ demo: $(VENV)/run ## Replay the bundled workload under eight schedulers; writes 
 test: $(VENV)/dev ## Lint, types, import contracts and tests; prints the slowest (LONG=1: the long tests, too)
 	@$(MAKE) --no-print-directory lint floors
 	@$(BIN)/python tests/compiling.py
-	@$(BIN)/python tests/everything.py $(if $(LONG),--long) --live $(LIVE)
+	@$(BIN)/python tests/everything.py $(if $(LONG),--long) $(if $(READY),--ready $(READY)) --live $(LIVE)
 
 check: lint types floors ## Everything but the tests
 

@@ -8,6 +8,9 @@ output is shown once it is complete. Tests of real processes that failed beside 
 files, run once more by themselves: what passes then is named, and does not count as failed. The end
 of what failed is shown again last, where a log that is cut still has it. Exits with 1 if anything
 failed.
+
+With `--ready FILE` the tests of `--live` wait until that is there. Its lines, like NAME=VALUE, say
+what has been installed meanwhile, and become environment variables.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ AGAIN = 3
 cause; those of one file often share a daemon that was late."""
 SHOWN_AGAIN = 120
 """Lines."""
+INSTALLING_SECONDS = 1800
 
 
 def pytest(workers: int, *words: str) -> list[str]:
@@ -70,12 +74,23 @@ def before(command: list[str]) -> tuple[int, str]:
     return process.returncode, "".join(printed)
 
 
+def await_installed(file: Path) -> None:
+    """Wait until it is there, and take the variables that it sets."""
+    end = time.monotonic() + INSTALLING_SECONDS
+    while not file.exists():
+        if time.monotonic() > end:
+            sys.exit(f"everything.py: {file} did not come within {INSTALLING_SECONDS} s")
+        time.sleep(0.5)
+    os.environ.update(line.split("=", 1) for line in file.read_text().split())
+
+
 def main() -> int:
     """Run everything; 0 if all is well."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--live", nargs="+", required=True, help="folders and files of tests")
+    parser.add_argument("--ready", type=Path, metavar="FILE", help="what the live tests wait for")
     parser.add_argument("--long", action="store_true", help="also the tests that are marked long")
     asked = parser.parse_args()
     live, some = asked.live, [] if asked.long else ["-m", "not long"]
@@ -87,6 +102,8 @@ def main() -> int:
             pytest(COMPUTING, "--timeout=900", *some, "tests", *ignored),
             Path(folder) / "others.txt",
         )
+        if asked.ready is not None:
+            await_installed(asked.ready)
         said = {PROCESSES: before(pytest(WAITING, *some, *live))}
         for name, process, file in (
             ("types", types, "types.txt"),
