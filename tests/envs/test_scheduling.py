@@ -11,7 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from ganger.core.errors import BadInput
-from ganger.core.spec import Role, Shape
+from ganger.core.spec import Locality, Role, Shape
 from ganger.core.units import NEVER, SECOND
 from ganger.envs import PlacementEnv, QueueEnv, SchedulingEnv, SizingEnv
 from ganger.lab.simulating.setup import Setup
@@ -106,17 +106,21 @@ def test_what_is_impossible_counts_as_waiting() -> None:
     assert info["action_mask"].any()
 
 
-def test_a_job_that_can_never_run_is_no_choice_and_others_go_on() -> None:
+@pytest.mark.parametrize("kind", [QueueEnv, PlacementEnv])
+def test_a_job_that_can_never_run_is_no_choice_and_others_go_on(kind: Any) -> None:
     sizes = (100, 1, 200, 2, 300, 4, 3)
     works = [job(f"j{n}", n, 50, size) for n, size in enumerate(sizes)]
-    env = QueueEnv(trace_of(works), "2x4xV100", window=4, setup=Setup(validate=True))
+    works.insert(2, job("on one", 1, 50, shape=Shape((Role(size=5),), locality=Locality.NODE)))
+    env = kind(trace_of(works), "2x4xV100", window=4, setup=Setup(validate=True))
     _, info = env.reset(seed=0)
     over = False
     while not over:
         observed, _, over, _, info = env.step(int(info["action_mask"].argmax()))
         assert observed[:, 0].max() <= 1.0
     assert env.episode is not None
-    assert (env.episode.completed() < NEVER).tolist() == [size <= 8 for size in sizes]
+    ends = env.episode.completed().tolist()
+    assert ends.pop(2) == NEVER
+    assert [end < NEVER for end in ends] == [size <= 8 for size in sizes]
 
 
 def test_a_job_that_came_while_all_nodes_were_down_starts_when_one_is_up() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ganger.core.books.empty import EmptyCluster
 from ganger.core.state.table import Ids
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
@@ -44,3 +45,24 @@ def waiting_rows(view: View, ids: Ids) -> Floats:
     rows[6] = jobs.weight.take(ids)
     rows[6] /= rows[6] + 1.0
     return rows.T
+
+
+class Able:
+    """By shape: whether it could ever run here. Jobs that could never run are no choice."""
+
+    def __init__(self) -> None:
+        self._met, self._able = set[int](), set[int]()
+
+    def first(self, window: int, view: View, pending: Ids) -> Ids:
+        """The first of those that wait."""
+        ids = pending[:window]
+        if self._able.issuperset(view.jobs.shape[ids].tolist()):
+            return ids
+        shapes, empty = view.jobs.shape[pending].tolist(), view.cached(EmptyCluster, view.nodes)
+        for shape in set(shapes) - self._met:
+            self._met.add(shape)
+            if empty.fits(view.jobs.shapes[shape]):
+                self._able.add(shape)
+        if not self._able.issuperset(shapes):
+            pending = pending[[shape in self._able for shape in shapes]]
+        return pending[:window]

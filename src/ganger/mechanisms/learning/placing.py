@@ -13,6 +13,7 @@ from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED
 from ganger.core.plan import Placement, Reason
 from ganger.core.spec import Locality, Shape
 from ganger.core.view import View
+from ganger.mechanisms.learning.features import Able
 from ganger.mechanisms.learning.stepwise import Choice, Play, Windowed
 from ganger.mechanisms.placement.place import PACK, on_nodes
 
@@ -26,7 +27,7 @@ class Placing(Windowed):
     """First come, first served. Action i takes all GPUs that the job still needs and node i has
     free; the last action, before the first node only, lets the job wait, and all behind it. Nodes
     beyond the first `window` are never chosen. A job that needs more than whole GPUs, or a rack of
-    its own, is packed without a choice."""
+    its own, is packed without a choice; one that could never run holds up nobody."""
 
     window: int = 64
 
@@ -38,7 +39,8 @@ class Placing(Windowed):
     def play(self, view: View) -> Play:
         """Place jobs until the first one that waits."""
         reasons = list[Reason]()
-        for job in view.pending.tolist():
+        pending = view.pending
+        for job in view.cached(Able).first(len(pending), view, pending).tolist():
             shape = view.draft.shape(job)
             if shape.is_plain and shape.gpus and shape.locality is not Locality.RACK:
                 placement = yield from self._choose(view, job, shape)

@@ -12,7 +12,7 @@ from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED
 from ganger.core.plan import Placement, Reason
 from ganger.core.state.table import Ids
 from ganger.core.view import View
-from ganger.mechanisms.learning.features import JOB, waiting_rows
+from ganger.mechanisms.learning.features import JOB, Able, waiting_rows
 from ganger.mechanisms.learning.stepwise import Choice, Floats, Mask, Play, Windowed
 from ganger.mechanisms.placement.place import PACK
 
@@ -41,7 +41,7 @@ class Starting(Windowed):
         pending = view.pending
         if not len(pending):
             return view.draft.plan(until=_CHANGES)
-        ids = view.cached(_Able).first(self.window, view, pending)
+        ids = view.cached(Able).first(self.window, view, pending)
         room = _Room(view, ids)
         if room.places:
             table = _Table(self, view, ids, room)
@@ -53,30 +53,6 @@ class Starting(Windowed):
         evidence = {"window_jobs": float(self.window), "waiting_jobs": float(len(pending))}
         reasons = [Reason("Resources", "Starting", evidence=evidence, until=_CHANGES)]
         return view.draft.plan(reasons, until=_CHANGES)
-
-
-class _Able:
-    """By shape: whether there are GPUs enough at all, free or not, up or down. Jobs that could
-    never run fill no window."""
-
-    def __init__(self) -> None:
-        self._met, self._able = set[int](), set[int]()
-
-    def first(self, window: int, view: View, pending: Ids) -> Ids:
-        """The jobs of the window."""
-        ids = pending[:window]
-        if self._able.issuperset(view.jobs.shape[ids].tolist()):
-            return ids
-        shapes = view.jobs.shape[pending].tolist()
-        for shape in set(shapes) - self._met:
-            self._met.add(shape)
-            asked, gpus = view.jobs.shapes[shape], view.nodes.gpus
-            cells = view.ledger.cells_for(asked)
-            if max((int(gpus[cell.nodes].sum()) for cell in cells), default=0) >= asked.gpus:
-                self._able.add(shape)
-        if not self._able.issuperset(shapes):
-            pending = pending[[shape in self._able for shape in shapes]]
-        return pending[:window]
 
 
 class _Room:
