@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from ganger.core.errors import BadInput
-from ganger.core.plan import Placement, Resize, Slot
+from ganger.core.plan import Placement, Slot
 from ganger.core.spec import OnPreempt
 from ganger.core.state.jobs import Phase
 from ganger.core.units import SECOND
@@ -137,7 +137,7 @@ class World:
             return
         new = self.latest[job] + 1
         self.attempts.stop((job, new - 1), Order.LEAVE)
-        if self.attempts.was_done(Resize(job, new, PLACEMENTS[what.where % len(PLACEMENTS)])):
+        if self.attempts.was_done(job, new):
             self.latest[job] = new
         else:
             self._begin(job, what, (job,))

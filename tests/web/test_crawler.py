@@ -63,7 +63,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
         def cards() -> str:
             return made.ask("GET", "/recipes/cards", cookie).text
 
-        until(lambda: "/recipes/fifo" in cards(), "the recipes' cards")
+        until(lambda: "/recipes/fifo" in cards(), "the recipes' cards", seconds=240)
         yield made
     daemon.end()
 
