@@ -199,7 +199,9 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("jpas", "parrot", "ada-srsf", "gadget"), _T + "network.recipes"),
     **dict.fromkeys(("oasis", "aonline"), _T + "market.recipes"),
     "rifling": _T + "learned.recipes",
-    **dict.fromkeys(("cynthia", "fc2", "mlcloudprice"), _T + "renting.recipes"),
+    **dict.fromkeys(
+        ("andreas", "cynthia", "fc2", "jahani", "mlcloudprice"), _T + "renting.recipes"
+    ),
 }
 """Name of every recipe for training jobs, and the module that defines it."""
 PLANES: dict[str, dict[str, str]] = {

@@ -266,7 +266,7 @@ class RentingPolicy:
         numbers = {"with_machines_jobs": float(len(memory.leases))}
         wait = Reason("Resources", "RentingPolicy", evidence=numbers, until=_CHANGES)
         reasons = [wait] if blocked else []
-        wake = memory.due if self.tenancy.every and len(view.active) else NEVER
+        wake = self._wake(view, memory)
         changes = [kind.changes_after(view.now) for kind in whole.instances] if blocked else []
         changes += memory.going.values() if blocked else ()
         if moved or any(row in memory.on for row in view.ledger.leaving):
@@ -275,6 +275,10 @@ class RentingPolicy:
         plan = view.draft.plan(reasons, min([wake, *changes]), until)
         plan.actions += actions
         return plan, memory
+
+    def _wake(self, view: View, memory: RentMemory) -> int:
+        """When jobs that run are looked at again."""
+        return memory.due if self.tenancy.every and len(view.active) else NEVER
 
     def _drop(self, view: View, memory: RentMemory, whole: Whole) -> None:
         """Leases of jobs that are over, and those of waiting jobs of which a machine is gone or is
@@ -306,8 +310,14 @@ class RentingPolicy:
     def _rent(self, view: View, memory: RentMemory, market: Market) -> bool:
         """Machines for jobs that have none, and starts where they are there; whether some job has
         to wait for others."""
+        return self._start(view, memory, market, self._waiting(view))
+
+    def _start(
+        self, view: View, memory: RentMemory, market: Market, waiting: Iterable[int]
+    ) -> bool:
+        """`_rent` for these jobs, in this order."""
         blocked = set[int]()
-        for job in self._waiting(view):
+        for job in waiting:
             lease = memory.leases.get(job)
             if lease is None:
                 shape = view.at.shape[job]
@@ -342,7 +352,7 @@ class RentingPolicy:
             if lease is not None:
                 return lease
         shape = view.draft.shape(job)
-        least = shape.sizes(_range(shape)[0])
+        least = shape.sizes(range_of(shape)[0])
         alone = any(market.whole.fits(view, kind, shape, least) for kind in market.kinds(job))
         return None if alone else market.anywhere(job)
 
@@ -433,10 +443,10 @@ def demand_of(view: View, job: int) -> Demand:
         at = (ids, instance.gpu_type, np.array([gpus]), np.array([machines]))
         return float(believed_speed(view, *at)[0])
 
-    return Demand(shape.gpus, *_range(shape), seconds, profile, speed)
+    return Demand(shape.gpus, *range_of(shape), seconds, profile, speed)
 
 
-def _range(shape: Shape) -> tuple[int, int]:
+def range_of(shape: Shape) -> tuple[int, int]:
     """The fewest and the most GPUs it can use: only its first role grows and shrinks."""
     first = shape.roles[0]
     least, limit = first.range

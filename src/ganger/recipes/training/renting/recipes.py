@@ -9,6 +9,7 @@ from math import inf
 from ganger.core.protocols import Policy
 from ganger.core.units import DAY, MINUTE, NEVER, SECOND
 from ganger.core.view import View
+from ganger.mechanisms.provisioning.joint import JointRenting, Planner, Ranked
 from ganger.mechanisms.provisioning.notice import Heeding
 from ganger.mechanisms.provisioning.rentals import (
     Chooser,
@@ -21,9 +22,20 @@ from ganger.mechanisms.provisioning.rentals import (
 )
 from ganger.mechanisms.provisioning.renting import Market, RentingPolicy
 from ganger.mechanisms.provisioning.servers import Sync
-from ganger.recipes.registry import Amount, Duration, Paper, Part, Period, Positive, recipe
+from ganger.recipes.registry import (
+    Amount,
+    Duration,
+    Many,
+    Paper,
+    Part,
+    Period,
+    Positive,
+    recipe,
+)
+from ganger.recipes.training.renting.andreas import ByEnergy
 from ganger.recipes.training.renting.cynthia import ByModel
 from ganger.recipes.training.renting.fc2 import ByMeasurement
+from ganger.recipes.training.renting.jahani import ByProgramme
 from ganger.recipes.training.renting.mlcloudprice import Cheapest
 
 
@@ -154,3 +166,76 @@ def mlcloudprice(every: Period = DAY, stay: Period = DAY, move: Duration = 5 * M
     than the move costs. When its machines are taken away, it goes to the cheapest that are left.
     """
     return Heeding(RentingPolicy("mlcloudprice", Cheapest(every, stay, move)))
+
+
+def together(name: str, planner: Planner) -> Policy:
+    """Machines for several jobs at once; jobs that checkpoint leave those that are going away."""
+    return Heeding(JointRenting(name, Ranked(planner), planner))
+
+
+@recipe(
+    Paper(
+        "Optimizing on-demand GPUs in the Cloud for Deep Learning Applications Training",
+        "Jahani et al.",
+        "ICCCS",
+        2019,
+        "cost, deadlines",
+    ),
+    needs="durations, throughputs",
+    reconstructed="a job without a deadline is due as if it had begun when it was submitted; who"
+    " waits is charged what it costs alone at best, and its lateness at worst; the programme is over"
+    " the `window` most pressing jobs, who waits before who runs, and what runs moves to machines"
+    " that are on; a machine on which others stay is charged for what a job lasts longer than these;"
+    " the limit of its search is a number of nodes, not a time; jobs that need more than one machine"
+    " have machines of their own",
+    wants=("machines for rent",),
+)
+def jahani(
+    penalty: Amount = 10.0,
+    window: Many = 6,
+    nodes: Many = 200,
+    gap: Part = 0.01,
+) -> Policy:
+    """At each arrival and end a mixed-integer programme says which jobs run on how many GPUs of
+    which machines, and which kinds of machines are rented for that.
+
+    It minimises what machines cost until the first job on each ends, when it is solved again, and
+    `penalty` USD for each hour by which jobs are late, those that wait at worst. Jobs share
+    machines; one that saves when told may be paused, moved or resized. The search ends after
+    `nodes` nodes, or where the answer is proved to be within `gap` of the best.
+    """
+    return together("jahani", ByProgramme(penalty, nodes, gap, window))
+
+
+@recipe(
+    Paper(
+        "ANDREAS: Artificial intelligence traiNing scheDuler foR accElerAted resource clusterS",
+        "Filippini et al.",
+        "FiCloud",
+        2021,
+        "energy cost, deadlines",
+    ),
+    needs="durations, throughputs",
+    reconstructed="a job without a deadline is due as if it had begun when it was submitted; who"
+    " waits is charged what it costs alone at best, and its lateness at worst; noise is Gaussian, of"
+    " 0.3 times the largest pressure; at most `window` jobs are placed at once, what runs moves to"
+    " machines that are on; jobs that need more than one machine have machines of their own",
+    wants=("machines for rent",),
+)
+def andreas(
+    every: Period = MINUTE,
+    price: Amount = 0.15,
+    penalty: Amount = 1.0,
+    tries: Many = 8,
+    window: Many = 16,
+    seed: Amount = 0,
+) -> Policy:
+    """Nodes are switched on for jobs so that their energy and the lateness of jobs cost least.
+
+    Every `every` the jobs that wait, and those that run on nodes with room, are put in order of
+    pressure: how late they are at least. One after the other takes the node and the GPUs that add
+    least to the cost and keep its deadline, else those on which it ends first. That is done `tries`
+    times with noise in the order, and the best is kept. A kWh costs `price` USD, an hour of
+    lateness `penalty`. Jobs share nodes; a node is off while nobody is on it.
+    """
+    return together("andreas", ByEnergy(price, penalty, tries, window, every, int(seed)))
