@@ -158,6 +158,7 @@ WANTS = (
     "models that share GPUs",
     "links",
     "machines for rent",
+    "GPU clocks",
 )
 """The words of `Recipe.wants`."""
 
@@ -200,7 +201,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("oasis", "aonline"), _T + "market.recipes"),
     "rifling": _T + "learned.recipes",
     **dict.fromkeys(
-        ("andreas", "cynthia", "fc2", "jahani", "mlcloudprice"), _T + "renting.recipes"
+        ("andreas", "cynthia", "fc2", "gpoeo", "jahani", "mlcloudprice"), _T + "renting.recipes"
     ),
 }
 """Name of every recipe for training jobs, and the module that defines it."""

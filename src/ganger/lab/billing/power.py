@@ -10,9 +10,10 @@ say so.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
+from ganger.core.clocks import parts_of
 from ganger.core.profiles import Profiles
 from ganger.core.spec import ClusterSpec
 from ganger.core.state.cluster import Nodes
@@ -21,6 +22,10 @@ from ganger.mechanisms.provisioning.power import ASSUMED_HOST, Watts, idle_watts
 WORLD: Final = 481.0
 """Grams of CO2 equivalent for a kWh of electricity: the world's mean of 2023 by Ember (July 2024).
 """
+
+
+Knobs: TypeAlias = Mapping[str, float | bool | str]
+FULL: Final[Knobs] = {}
 
 
 class Grid(NamedTuple):
@@ -64,6 +69,7 @@ class Power:
     def __init__(self, nodes: Nodes, profiles: Profiles) -> None:
         self._profiles = profiles
         self._types = [watts_of(gpu) for gpu in nodes.type_specs]
+        self._specs = list(nodes.type_specs)
         self._used: set[tuple[str, int]] = set()
         hosts = [group.watts for group in nodes.spec.nodes for _ in range(group.count)]
         codes, gpus = nodes.gpu_type[: nodes.n].tolist(), nodes.gpus[: nodes.n].tolist()
@@ -75,13 +81,16 @@ class Power:
         self._hosts += [(ASSUMED_HOST, "assumed")] * any(watts < 0 for watts in hosts)
         self._codes = set(codes)
 
-    def above_idle(self, model: str, code: int) -> float:
-        """The watts beyond idle of a GPU of the type of that `code` that computes `model`."""
-        kind = self._types[code]
-        watts = self._profiles.of(model).watts.get(kind.what)
-        if watts is None:
-            return kind.load - kind.idle
-        self._used.add((model, code))
+    def above_idle(self, model: str, code: int, knobs: Knobs = FULL) -> float:
+        """The watts beyond idle of a GPU of the type of that `code` that computes `model`, at the
+        clocks that `knobs` say."""
+        kind, profile = self._types[code], self._profiles.of(model)
+        watts = profile.watts.get(kind.what)
+        if watts is not None:
+            self._used.add((model, code))
+        watts = kind.load if watts is None else watts
+        if knobs and profile.clocks is not None:
+            watts *= profile.clocks.power(*parts_of(self._specs[code], knobs))
         return max(watts - kind.idle, 0.0)
 
     def sources(self) -> list[Watts]:

@@ -74,7 +74,9 @@ class Ranked:
             machine = Machine(-1, each.instance, each.instance.gpus, on=False)
             return each.seconds > due, each.machines * cost(machine, [guest]), each.seconds
 
-        yield from sorted((each for each in rentals(free, demand) if each.seconds < ENDLESS), key=key)
+        yield from sorted(
+            (each for each in rentals(free, demand) if each.seconds < ENDLESS), key=key
+        )
 
     def better(
         self, view: View, jobs: Sequence[int], market: Market
@@ -269,7 +271,6 @@ class _Books:
 
     def _stays(self, job: int) -> Guest:
         """Who is on a machine and stays: what is left of it, where it is."""
-        view = self.view
         held = self.memory.leases[job].placement[0]
         kind = self.market.whole.kind_of[held.node]
         gpus = held.devices.bit_count()
@@ -277,9 +278,7 @@ class _Books:
         took = dict(tenant.ways.get(kind.first, ())).get(gpus, 0.0)
         return Guest(tenant, gpus, took)
 
-    def draw(
-        self, tenants: Sequence[Tenant], machines: Sequence[Machine], chosen: Chosen
-    ) -> None:
+    def draw(self, tenants: Sequence[Tenant], machines: Sequence[Machine], chosen: Chosen) -> None:
         """Make a choice true: who has to leave first, then places for all."""
         view, leases = self.view, self.memory.leases
         placed = {job: (machines[place], gpus) for job, (place, gpus) in chosen.items()}

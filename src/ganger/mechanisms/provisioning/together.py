@@ -150,9 +150,7 @@ def greedy(
     noise, best, least = Random(seed), Chosen(), inf
     for attempt in range(tries):
         drawn = [noise.gauss(0.0, 0.3 * scale) if attempt else 0.0 for _ in tenants]
-        order = sorted(
-            range(len(tenants)), key=lambda at: (-pressure(tenants[at]) - drawn[at], at)
-        )
+        order = sorted(range(len(tenants)), key=lambda at: (-pressure(tenants[at]) - drawn[at], at))
         chosen = _one_try(tenants, machines, cost, waits, list(alone), order)
         spent = total(tenants, machines, chosen, cost, waits)
         if spent < least - 1e-9:

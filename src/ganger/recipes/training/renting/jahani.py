@@ -144,7 +144,9 @@ class Programme:
         most = np.concatenate(top)
         least = np.full(len(most), -np.inf)
         least[len(tenants) + m : len(tenants) + 2 * m] = 0.0  # somebody is the first
-        integer = np.concatenate([np.ones(n, np.bool_), np.zeros(n, np.bool_), np.ones(m, np.bool_)])
+        integer = np.concatenate(
+            [np.ones(n, np.bool_), np.zeros(n, np.bool_), np.ones(m, np.bool_)]
+        )
         upper = np.concatenate([np.ones(n), np.where(shared, 0.0, 1.0), np.ones(m)])
         return Model(
             np.concatenate([gain, first, np.zeros(m)]),

@@ -9,6 +9,9 @@ from math import inf
 from ganger.core.protocols import Policy
 from ganger.core.units import DAY, MINUTE, NEVER, SECOND
 from ganger.core.view import View
+from ganger.mechanisms.ordering.admit import Walk
+from ganger.mechanisms.ordering.order import FIRST_COME
+from ganger.mechanisms.ordering.queue import QueuePolicy
 from ganger.mechanisms.provisioning.joint import JointRenting, Planner, Ranked
 from ganger.mechanisms.provisioning.notice import Heeding
 from ganger.mechanisms.provisioning.rentals import (
@@ -24,6 +27,7 @@ from ganger.mechanisms.provisioning.renting import Market, RentingPolicy
 from ganger.mechanisms.provisioning.servers import Sync
 from ganger.recipes.registry import (
     Amount,
+    Count,
     Duration,
     Many,
     Paper,
@@ -35,6 +39,7 @@ from ganger.recipes.registry import (
 from ganger.recipes.training.renting.andreas import ByEnergy
 from ganger.recipes.training.renting.cynthia import ByModel
 from ganger.recipes.training.renting.fc2 import ByMeasurement
+from ganger.recipes.training.renting.gpoeo import Clocked
 from ganger.recipes.training.renting.jahani import ByProgramme
 from ganger.recipes.training.renting.mlcloudprice import Cheapest
 
@@ -183,16 +188,16 @@ def together(name: str, planner: Planner) -> Policy:
     ),
     needs="durations, throughputs",
     reconstructed="a job without a deadline is due as if it had begun when it was submitted; who"
-    " waits is charged what it costs alone at best, and its lateness at worst; the programme is over"
-    " the `window` most pressing jobs, who waits before who runs, and what runs moves to machines"
-    " that are on; a machine on which others stay is charged for what a job lasts longer than these;"
-    " the limit of its search is a number of nodes, not a time; jobs that need more than one machine"
-    " have machines of their own",
+    " waits is charged what it costs alone at best, and its lateness at worst; the programme is"
+    " over the `window` most pressing jobs, who waits before who runs, and what runs moves to"
+    " machines that are on; a machine on which others stay is charged for what a job lasts longer"
+    " than these; the limit of its search is a number of nodes, not a time; jobs that need more"
+    " than one machine have machines of their own",
     wants=("machines for rent",),
 )
 def jahani(
     penalty: Amount = 10.0,
-    window: Many = 6,
+    window: Count = 6,
     nodes: Many = 200,
     gap: Part = 0.01,
 ) -> Policy:
@@ -217,18 +222,18 @@ def jahani(
     ),
     needs="durations, throughputs",
     reconstructed="a job without a deadline is due as if it had begun when it was submitted; who"
-    " waits is charged what it costs alone at best, and its lateness at worst; noise is Gaussian, of"
-    " 0.3 times the largest pressure; at most `window` jobs are placed at once, what runs moves to"
-    " machines that are on; jobs that need more than one machine have machines of their own",
+    " waits is charged what it costs alone at best, and its lateness at worst; noise is Gaussian,"
+    " of 0.3 times the largest pressure; at most `window` jobs are placed at once, what runs moves"
+    " to machines that are on; jobs that need more than one machine have machines of their own",
     wants=("machines for rent",),
 )
 def andreas(
     every: Period = MINUTE,
     price: Amount = 0.15,
     penalty: Amount = 1.0,
-    tries: Many = 8,
-    window: Many = 16,
-    seed: Amount = 0,
+    tries: Count = 8,
+    window: Count = 16,
+    seed: Many = 0,
 ) -> Policy:
     """Nodes are switched on for jobs so that their energy and the lateness of jobs cost least.
 
@@ -238,4 +243,31 @@ def andreas(
     times with noise in the order, and the best is kept. A kWh costs `price` USD, an hour of
     lateness `penalty`. Jobs share nodes; a node is off while nobody is on it.
     """
-    return together("andreas", ByEnergy(price, penalty, tries, window, every, int(seed)))
+    return together("andreas", ByEnergy(price, penalty, tries, window, every, seed))
+
+
+@recipe(
+    Paper(
+        "Dynamic GPU Energy Optimization for Machine Learning Training Workloads",
+        "Wang et al.",
+        "arXiv 2201.01684",
+        2022,
+        "energy, slow-down",
+    ),
+    needs="nothing",
+    reconstructed="the predictors are trained on a synthetic generator of models"
+    " (`ganger.estimate.clocks.drawn`), not on measured ones; counters are the `utilisation` and"
+    " the `watts` of a job's profile; the search corrects predicted slow-downs by measured ones, while"
+    " energy stays predicted; the queue is first come, first served",
+    wants=("GPU clocks",),
+)
+def gpoeo(limit: Part = 0.05) -> Policy:
+    """First come, first served, and each job's GPUs run at the clocks at which a step takes least
+    energy, of those that slow it down by at most `limit`.
+
+    Time and power at each clock of the multiprocessors and of memory are predicted by boosted trees
+    from what the job uses of a GPU at full clocks. The speed at the clocks that are chosen is
+    measured; where the job is slower than predicted, or faster, the clocks are chosen again. Which
+    clocks a type has is stated in the cluster file. Engines of real machines refuse to set clocks.
+    """
+    return Clocked(QueuePolicy("gpoeo", FIRST_COME, Walk.STRICT), limit)
