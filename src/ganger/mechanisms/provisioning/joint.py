@@ -102,7 +102,8 @@ class JointRenting(RentingPolicy):
         books = _Books(view, memory, market)
         tenants = sorted((books.tenant(job) for job in fresh), key=lambda one: -pressure(one))
         cost = planner.cost(view)
-        for first in range(0, len(tenants), planner.window):
+        looks = len(tenants) if planner.every else max(len(tenants), 1)  # at an end, for who runs
+        for first in range(0, looks, planner.window):
             some = tenants[first : first + planner.window]
             movers = books.movers(planner.window - len(some)) if not first else []
             machines = books.machines(some + movers)

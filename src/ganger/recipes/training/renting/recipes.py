@@ -257,8 +257,8 @@ def andreas(
     needs="nothing",
     reconstructed="the predictors are trained on a synthetic generator of models"
     " (`ganger.estimate.clocks.drawn`), not on measured ones; counters are the `utilisation` and"
-    " the `watts` of a job's profile; the search corrects predicted slow-downs by measured ones, while"
-    " energy stays predicted; the queue is first come, first served",
+    " the `watts` of a job's profile; the search corrects predicted slow-downs by measured ones,"
+    " while energy stays predicted; the queue is first come, first served",
     wants=("GPU clocks",),
 )
 def gpoeo(limit: Part = 0.05) -> Policy:
