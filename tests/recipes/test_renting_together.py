@@ -3,17 +3,21 @@ recipes differ in."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ganger.core.clocks import CORE_MHZ, MEMORY_MHZ, Clocks, parts_of
+from ganger.core.errors import BadInput
 from ganger.core.plan import Tune
 from ganger.core.profiles import Profile, Profiles
 from ganger.core.spec import ClusterSpec, GpuType, NodeSpec, Offer
 from ganger.estimate.clocks import Effect, Setting, cheapest
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
+from ganger.workloads.clusters import load_cluster
+from ganger.workloads.measured.speeds import read_profiles
 from recipes.test_renting import hours, machine, market, run
 from worlds import Diary, Work, trace_of
 
@@ -165,3 +169,22 @@ def test_clocks_that_a_type_does_not_have_change_nothing() -> None:
     assert parts_of(kind, {}) == (1.0, 1.0)
     assert parts_of(kind, {CORE_MHZ: 10.0, MEMORY_MHZ: 10.0}) == (0.5, 1.0)
     assert parts_of(kind, {CORE_MHZ: 5000.0}) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "wrong", ["time = -1", "time = nan", "watts = -0.1", "watts = 0.6\nmemory_watts = 0.6"]
+)
+def test_clocks_that_cannot_be_are_refused(wrong: str, tmp_path: Path) -> None:
+    file = tmp_path / "profiles.toml"
+    file.write_text(f'format = "ganger.profiles/1"\n[models.m.clocks]\n{wrong}\n')
+    with pytest.raises(BadInput, match=r"m\.clocks"):
+        read_profiles(file)
+
+
+@pytest.mark.parametrize("mhz", ["[2, 1]", "[0, 1]", "[1, nan]"])
+def test_mhz_that_do_not_rise_are_refused(mhz: str, tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    text = 'format = "ganger.cluster/1"\n[[nodes]]\ngpus = 1\ngpu_type = "V100"\n'
+    file.write_text(f'{text}[[gpu_types]]\nname = "V100"\nclocks = {mhz}\n')
+    with pytest.raises(BadInput, match="clocks"):
+        load_cluster(file)

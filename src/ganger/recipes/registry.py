@@ -136,10 +136,21 @@ def _last(module: str) -> str:
 
 
 ELASTIC = frozenset(
-    ("elastic", "resizing", "pollux", "sia", "ones", "dorm", "singularity", "admission", "renting")
+    (
+        "elastic",
+        "resizing",
+        "pollux",
+        "sia",
+        "ones",
+        "dorm",
+        "singularity",
+        "admission",
+        "renting",
+        "joint",
+    )
 )
 """The mechanisms that change sizes."""
-HETEROGENEOUS = {"program", "pop", "sia", "allox", "gandiva_fair", "admission", "renting"}
+HETEROGENEOUS = {"program", "pop", "sia", "allox", "gandiva_fair", "admission", "renting", "joint"}
 """The mechanisms that tell GPU types apart."""
 SHARES_PLAIN = frozenset(("grouping", "two_classes"))
 """The mechanisms by which only jobs share that ask for whole GPUs and nothing else."""
