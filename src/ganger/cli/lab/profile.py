@@ -138,12 +138,8 @@ def profile(
     from ganger.lab.profiling import Effort, measure
     from ganger.workloads.models.writing import write_models
 
-    effort = Effort(
-        tuple(_numbers(batches, "--batches")),
-        warm_up,
-        runs,
-        parse_duration(most, where="--most") / SECOND,
-    )
+    seconds = parse_duration(most, where="--most") / SECOND
+    effort = Effort(tuple(_numbers(batches, "--batches")), warm_up, runs, seconds)
     found = measure(
         [Path(each) for each in models],
         effort,
@@ -166,8 +162,7 @@ def profile(
     write_models(found.document, Path(output))
     for note in notes:
         click.echo(f"note: {note}", err=True)
-    where = "standard output" if output == "-" else output
-    many = len(found.document.models)
+    many, where = len(found.document.models), "standard output" if output == "-" else output
     click.echo(f"{many} model{'s' * (many != 1)} written to {where}", err=True)
 
 
@@ -182,15 +177,15 @@ def _steps(models: tuple[str, ...], fit: str, path: Path, column: str) -> None:
         raise BadInput("--signal beside models or --fit", where="ganger profile", mend=mend)
     kinds = {"seconds": Number(0.0, 1e12), column: Number(-1e12, 1e12)}
     table = read_delimited(open_text(path), kinds)
-    found = period_of(table["seconds"], table[column])
-    if found is None:
+    period = period_of(table["seconds"], table[column])
+    if period is None:
         raise BadInput(
             f"no period in {column}",
             where=str(path),
             mend=f"record at least {LEAST_CYCLES} steps, sampled several times each, at moments"
             " that rise; steps that a driver renews its figures less than twice in cannot be seen",
         )
-    click.echo(f"{found.seconds:.4g} s a step (clearness {found.clearness:.2f} of 1)")
+    click.echo(f"{period.seconds:.4g} s a step (clearness {period.clearness:.2f} of 1)")
 
 
 def _fit(models: tuple[str, ...], pairs: str, output: str) -> None:

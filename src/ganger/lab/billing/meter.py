@@ -339,7 +339,7 @@ def _spans(marks: _Ints, first: _Ints, has: _Ints, now: int) -> _Spans:
     """From each mark to the next of its attempt, or to now, but nothing before the attempt `has`
     its devices. `marks` by attempt and time; `first`: where each attempt's begin."""
     at, what = marks[:, 0], marks[:, 3] % _CODES
-    what, clocks = _told(what, marks[:, 3] // _CODES, first)
+    what, clocks = _carried(what, marks[:, 3] // _CODES, first)
     length = np.diff(np.append(first, len(marks)))
     attempt = np.repeat(np.arange(len(first)), length)
     until = np.append(at[1:], now)
@@ -357,7 +357,7 @@ def _spans(marks: _Ints, first: _Ints, has: _Ints, now: int) -> _Spans:
     )
 
 
-def _told(what: _Ints, number: _Ints, first: _Ints) -> tuple[_Ints, _Ints]:
+def _carried(what: _Ints, number: _Ints, first: _Ints) -> tuple[_Ints, _Ints]:
     """What became of attempts, and at which clocks: a mark of clocks changes nothing else, and
     these stay until others are set."""
     set_ = what == _CLOCKED

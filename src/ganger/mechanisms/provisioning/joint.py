@@ -88,7 +88,7 @@ class Ranked:
 @dataclass(frozen=True)
 class JointRenting(RentingPolicy):
     """Jobs of whole GPUs that fit on one machine share machines as `planner` says: those that wait,
-    by pressure, and those that run and save when told on machines that have room. All others have
+    by pressure, and those that run, that can save, on machines that have room. All others have
     machines of their own, as under `RentingPolicy`."""
 
     planner: Planner
@@ -100,7 +100,7 @@ class JointRenting(RentingPolicy):
         if planner.every and self._later(view, memory, fresh):
             return self._start(view, memory, market, _without(waiting, fresh)) or True
         books = _Books(view, memory, market)
-        tenants = sorted((books.tenant(job) for job in fresh), key=lambda one: -pressure(one))
+        tenants = sorted((books.tenant(job) for job in fresh), key=lambda each: -pressure(each))
         cost = planner.cost(view)
         looks = len(tenants) if planner.every else max(len(tenants), 1)  # at an end, for who runs
         for first in range(0, looks, planner.window):
@@ -211,9 +211,9 @@ class _Books:
         return Tenant(job, model, profile, due_of(view, job), ways, home, has, move)
 
     def movers(self, limit: int) -> list[Tenant]:
-        """Jobs that run, that save when told, and whose machine has room or that will be late; the
+        """Jobs that run, that can save, and whose machine has room or that will be late; the
         most pressing first."""
-        view, found = self.view, list[Tenant]()
+        view, listed = self.view, list[Tenant]()
         going = view.ledger.going
         for row, jobs in self.on_row.items() if limit > 0 else ():
             if not self._room(row) or row in going:
@@ -228,9 +228,9 @@ class _Books:
                     and view.draft.shape(job).is_plain
                 ):
                     assert held is not None
-                    found.append(self.tenant(job, row, held[0].devices.bit_count()))
-        found.sort(key=lambda one: (-pressure(one), one.job))
-        return found[:limit] if limit > 0 else []
+                    listed.append(self.tenant(job, row, held[0].devices.bit_count()))
+        listed.sort(key=lambda each: (-pressure(each), each.job))
+        return listed[:limit] if limit > 0 else []
 
     def _room(self, row: int) -> int:
         gpus = self.market.whole.kind_of[row].gpus
@@ -240,10 +240,10 @@ class _Books:
         """Machines that are on and have room, once those of `tenants` that run have left; and of
         each kind as many that nobody has as there are jobs."""
         view, ledger = self.view, self.view.ledger
-        moving = {one.job: one.has for one in tenants if one.home >= 0}
-        kinds = {first for one in tenants for first in one.ways}
-        homes = {one.home for one in tenants}
-        found = dict[int, list[Machine]]()
+        moving = {each.job: each.has for each in tenants if each.home >= 0}
+        kinds = {first for each in tenants for first in each.ways}
+        homes = {each.home for each in tenants}
+        listed = dict[int, list[Machine]]()
         for row, jobs in sorted(self.on_row.items()):
             kind = self.market.whole.kind_of[row]
             room = self._room(row) + sum(moving.get(job, 0) for job in jobs)
@@ -255,15 +255,15 @@ class _Books:
                 continue
             machine = Machine(row, kind, room, on=True, up=bool(ledger.up[row]))
             machine.stay = [self._stays(job) for job in jobs if job not in moving]
-            found.setdefault(kind.first, []).append(machine)
+            listed.setdefault(kind.first, []).append(machine)
         every = list[Machine]()
         for first, rows in self.market.by_kind.items():
             if first not in kinds:
                 continue
             kind = self.market.whole.kind_of[first]
-            open_ = sorted(found.get(first, []), key=lambda one: (one.free, one.row))
-            every += [one for one in open_ if one.row in homes]
-            every += [one for one in open_ if one.row not in homes][:OPEN]
+            open_ = sorted(listed.get(first, []), key=lambda each: (each.free, each.row))
+            every += [each for each in open_ if each.row in homes]
+            every += [each for each in open_ if each.row not in homes][:OPEN]
             every += [
                 Machine(row, kind, kind.gpus, on=False, up=bool(ledger.up[row]))
                 for row in rows[: len(tenants)]
@@ -280,29 +280,29 @@ class _Books:
         return Guest(tenant, gpus, took)
 
     def draw(self, tenants: Sequence[Tenant], machines: Sequence[Machine], chosen: Chosen) -> None:
-        """Make a choice true: who has to leave first, then places for all."""
+        """Make a choice true: jobs that have to leave first, then places for all."""
         view, leases = self.view, self.memory.leases
         placed = {job: (machines[place], gpus) for job, (place, gpus) in chosen.items()}
         stays = {
-            one.job
-            for one in tenants
-            if one.job in placed
-            and (placed[one.job][0].row, placed[one.job][1]) == (one.home, one.has)
+            each.job
+            for each in tenants
+            if each.job in placed
+            and (placed[each.job][0].row, placed[each.job][1]) == (each.home, each.has)
         }
-        for one in tenants:
-            if one.home >= 0 and one.job not in stays:
-                self._forget(one.job)
-                view.draft.stop(one.job)
-        for one in tenants:
-            if one.job in stays or one.job not in placed:
+        for each in tenants:
+            if each.home >= 0 and each.job not in stays:
+                self._forget(each.job)
+                view.draft.stop(each.job)
+        for each in tenants:
+            if each.job in stays or each.job not in placed:
                 continue
-            lease = self._lease(*placed[one.job])
+            lease = self._lease(*placed[each.job])
             if lease is None:
                 continue
-            leases[one.job] = lease
-            self._note(one.job, lease)
-            if one.home >= 0:
-                view.draft.start(one.job, lease.placement)
+            leases[each.job] = lease
+            self._note(each.job, lease)
+            if each.home >= 0:
+                view.draft.start(each.job, lease.placement)
 
     def _lease(self, machine: Machine, gpus: int) -> Lease | None:
         row, kind = machine.row, machine.kind

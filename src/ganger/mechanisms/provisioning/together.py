@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from random import Random
 from typing import NamedTuple, TypeAlias
+
+import numpy as np
 
 from ganger.core.profiles import Profile
 from ganger.mechanisms.provisioning.instances import Instance
@@ -56,8 +57,8 @@ class Guest(NamedTuple):
 
 @dataclass
 class Machine:
-    """A machine, or one that could be switched on: its free GPUs, those who `stay` on it whatever
-    is chosen, and whether it is `on`. `spot`: it may be taken away."""
+    """A machine, or one that could be switched on: its free GPUs, whether it is `on`, and the jobs
+    that `stay` on it whatever is chosen. `up`: jobs can run there already."""
 
     row: int
     kind: Instance
@@ -71,13 +72,13 @@ class Machine:
         job that runs goes only to machines that are up."""
         if tenant.home >= 0 and not self.up:
             return []
-        found = [each for each in tenant.ways.get(self.kind.first, ()) if each[0] <= self.free]
+        able = [each for each in tenant.ways.get(self.kind.first, ()) if each[0] <= self.free]
         if tenant.home < 0:
-            return found
+            return able
         here = tenant.home == self.row
         return [
             (gpus, took if here and gpus == tenant.has else took + tenant.move)
-            for gpus, took in found
+            for gpus, took in able
         ]
 
 
@@ -112,9 +113,14 @@ def pressure(tenant: Tenant) -> float:
     return tenant.best() - tenant.due
 
 
-def total(tenants: Sequence[Tenant], machines: Sequence[Machine], chosen: Chosen,
-          cost: Cost, waits: Sequence[float]) -> float:  # fmt: skip
-    """What a choice costs: machines that somebody is on, and those who wait (`waits` by tenant)."""
+def total(
+    tenants: Sequence[Tenant],
+    machines: Sequence[Machine],
+    chosen: Chosen,
+    cost: Cost,
+    waits: Sequence[float],
+) -> float:
+    """What a choice costs: machines that somebody is on, and jobs that wait (`waits` by tenant)."""
     guests = dict[int, list[Guest]]()
     spent = 0.0
     for at, tenant in enumerate(tenants):
@@ -147,9 +153,9 @@ def greedy(
     waits = [postponed.of(tenant, machines) for tenant in tenants]
     alone = [cost(machine, []) for machine in machines]
     scale = max((abs(pressure(each)) for each in tenants), default=0.0) or 1.0
-    noise, best, least = Random(seed), Chosen(), inf
+    noise, best, least = np.random.default_rng(seed), Chosen(), inf
     for attempt in range(tries):
-        drawn = [noise.gauss(0.0, 0.3 * scale) if attempt else 0.0 for _ in tenants]
+        drawn = noise.normal(0.0, 0.3 * scale if attempt else 0.0, len(tenants)).tolist()
         order = sorted(range(len(tenants)), key=lambda at: (-pressure(tenants[at]) - drawn[at], at))
         chosen = _one_try(tenants, machines, cost, waits, list(alone), order)
         spent = total(tenants, machines, chosen, cost, waits)

@@ -58,7 +58,7 @@ class ByEnergy:
 
     def cost(self, view: View) -> Cost:
         """A machine draws its idle power until its last job is over, and that of the GPUs of each
-        job while it computes, all `slowed` by who is on the machine with it."""
+        job while it computes, all `slowed` by the others on the machine."""
         drawn, price, late = view.cached(Drawn, view), self.price / _KWH, self.penalty / 3600
 
         def cost(machine: Machine, guests: Sequence[Guest]) -> float:

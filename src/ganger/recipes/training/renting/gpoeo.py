@@ -32,8 +32,9 @@ SEARCH_MAX = 4
 
 class Search(msgspec.Struct, frozen=True):
     """Where the search for an attempt's clocks stands: its speed at full clocks (`full`) and the
-    last one that it told; the place of its `setting`, how often that was set, whether the speed
-    there was `measured`, and how many times as large slow-downs are as predicted (`scale`)."""
+    one that was reported last; the place of its `setting`, how often that was set, whether the
+    speed there was `measured`, and how many times as large slow-downs are as predicted (`scale`).
+    """
 
     attempt: int
     full: float
@@ -141,7 +142,7 @@ class Clocked:
         settings: tuple[Setting, ...],
         effects: tuple[Effect, ...],
     ) -> Search:
-        """The search after what the job told last."""
+        """The search after what the job reported last."""
         attempt, speed = int(view.at.attempt[job]), float(view.at.rate[job])
         full = len(settings) - 1
         if search is None:
@@ -150,13 +151,13 @@ class Clocked:
         if speed == search.speed or speed <= 0:
             return search
         if search.measured:  # it became slower or faster by itself
-            told = search.full * speed / search.speed
-            return msgspec.structs.replace(search, full=told, speed=speed)
-        found = max(search.full / speed - 1.0, 0.0)
-        told = max(effects[search.setting].slowing - 1.0, 1e-3)
-        scale = min(found / told, LARGEST)
+            plain = search.full * speed / search.speed
+            return msgspec.structs.replace(search, full=plain, speed=speed)
+        slowed = max(search.full / speed - 1.0, 0.0)
+        expected = max(effects[search.setting].slowing - 1.0, 1e-3)
+        scale = min(slowed / expected, LARGEST)
         chosen = cheapest(settings, effects, self.limit, scale)
-        if search.count == SEARCH_MAX and found > self.limit:
+        if search.count == SEARCH_MAX and slowed > self.limit:
             chosen = full
         elif search.count >= SEARCH_MAX:
             chosen = search.setting

@@ -74,7 +74,7 @@ class Programme:
     """Columns: x, a job in one way on one machine; first, whether that is the job of the machine
     that ends first (of machines on which nobody stays); used, whether somebody is on a machine.
     A job without x waits. Minimised: the price of each machine until its first job ends, lateness,
-    and what those who wait cost."""
+    and what jobs that wait cost."""
 
     def __init__(
         self,
@@ -94,15 +94,15 @@ class Programme:
         ]
 
     def best(self, start: Chosen) -> Chosen:
-        """The best choice that was found; `start` where none is better."""
+        """The best choice that was answer; `start` where none is better."""
         options = self._options
         if not options:
             return {}
         n = len(options)
-        found = maximise_whole(
+        answer = maximise_whole(
             self._model(), self._known(start), nodes=self._terms.nodes, gap=self._terms.gap
         )
-        taken = [each for each, x in zip(options, found.x[:n], strict=True) if x > 0.5]
+        taken = [each for each, x in zip(options, answer.x[:n], strict=True) if x > 0.5]
         return {self._tenants[each.tenant].job: (each.machine, each.gpus) for each in taken}
 
     def _model(self) -> Model:
@@ -133,16 +133,18 @@ class Programme:
         eye = sparse.eye_array(n)
         empty = sparse.diags_array((stays < 0).astype(np.float64))
         alike = self._alike()
-        rows = sparse.vstack([
-            sparse.hstack([by_job, sparse.csr_array((len(tenants), n + m))]),
-            sparse.hstack([room, none, -sparse.diags_array(free)]),
-            sparse.hstack([none, one_first, -empty]),
-            sparse.hstack([-eye, eye, sparse.csr_array((n, m))]),
-            sparse.hstack([sparse.csr_array((len(alike), 2 * n)), _order(alike, m)]),
-        ])  # fmt: skip
+        rows = sparse.vstack(
+            [
+                sparse.hstack([by_job, sparse.csr_array((len(tenants), n + m))]),
+                sparse.hstack([room, none, -sparse.diags_array(free)]),
+                sparse.hstack([none, one_first, -empty]),
+                sparse.hstack([-eye, eye, sparse.csr_array((n, m))]),
+                sparse.hstack([sparse.csr_array((len(alike), 2 * n)), _order(alike, m)]),
+            ]
+        )
         top = [np.ones(len(tenants)), np.zeros(m), np.zeros(m), np.zeros(n), np.zeros(len(alike))]
-        most = np.concatenate(top)
-        least = np.full(len(most), -np.inf)
+        limits = np.concatenate(top)
+        least = np.full(len(limits), -np.inf)
         least[len(tenants) + m : len(tenants) + 2 * m] = 0.0  # somebody is the first
         integer = np.concatenate(
             [np.ones(n, np.bool_), np.zeros(n, np.bool_), np.ones(m, np.bool_)]
@@ -152,7 +154,7 @@ class Programme:
             np.concatenate([gain, first, np.zeros(m)]),
             sparse.csr_array(rows),
             least,
-            most,
+            limits,
             np.zeros(2 * n + m),
             upper,
             integer,

@@ -187,12 +187,12 @@ def together(name: str, planner: Planner) -> Policy:
         "cost, deadlines",
     ),
     needs="durations, throughputs",
-    reconstructed="a job without a deadline is due as if it had begun when it was submitted; who"
-    " waits is charged what it costs alone at best, and its lateness at worst; the programme is"
-    " over the `window` most pressing jobs, who waits before who runs, and what runs moves to"
-    " machines that are on; a machine on which others stay is charged for what a job lasts longer"
-    " than these; the limit of its search is a number of nodes, not a time; jobs that need more"
-    " than one machine have machines of their own",
+    reconstructed="a job without a deadline is due as if it had begun when it was submitted; a job"
+    " that waits is charged what it costs alone at best, and its lateness at worst; the programme"
+    " is over the `window` most pressing jobs, those that wait before those that run, and what runs"
+    " moves to machines that are on; a machine on which others stay is charged for what a job lasts"
+    " longer than these; the limit of its search is a number of nodes, not a time; jobs that need"
+    " more than one machine have machines of their own",
     wants=("machines for rent",),
 )
 def jahani(
@@ -206,7 +206,7 @@ def jahani(
 
     It minimises what machines cost until the first job on each ends, when it is solved again, and
     `penalty` USD for each hour by which jobs are late, those that wait at worst. Jobs share
-    machines; one that saves when told may be paused, moved or resized. The search ends after
+    machines; one that can save may be paused, moved or resized. The search ends after
     `nodes` nodes, or where the answer is proved to be within `gap` of the best.
     """
     return together("jahani", ByProgramme(penalty, nodes, gap, window))
@@ -221,10 +221,11 @@ def jahani(
         "energy cost, deadlines",
     ),
     needs="durations, throughputs",
-    reconstructed="a job without a deadline is due as if it had begun when it was submitted; who"
-    " waits is charged what it costs alone at best, and its lateness at worst; noise is Gaussian,"
-    " of 0.3 times the largest pressure; at most `window` jobs are placed at once, what runs moves"
-    " to machines that are on; jobs that need more than one machine have machines of their own",
+    reconstructed="a job without a deadline is due as if it had begun when it was submitted; a job"
+    " that waits is charged what it costs alone at best, and its lateness at worst; noise is"
+    " Gaussian, of 0.3 times the largest pressure; at most `window` jobs are placed at once, what"
+    " runs moves to machines that are on; jobs that need more than one machine have machines of"
+    " their own",
     wants=("machines for rent",),
 )
 def andreas(
