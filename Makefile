@@ -34,10 +34,10 @@ $(VENV)/dev: $(VENV)/run requirements/dev.lock
 demo: $(VENV)/run ## Replay the bundled workload under eight schedulers; writes demo.html
 	$(BIN)/ganger demo --report demo.html
 
-test: $(VENV)/dev ## Lint, types, import contracts and all tests; prints the slowest
+test: $(VENV)/dev ## Lint, types, import contracts and tests; prints the slowest (LONG=1: the long tests, too)
 	@$(MAKE) --no-print-directory lint floors
 	@$(BIN)/python tests/compiling.py
-	@$(BIN)/python tests/everything.py --live $(LIVE)
+	@$(BIN)/python tests/everything.py $(if $(LONG),--long) --live $(LIVE)
 
 check: lint types floors ## Everything but the tests
 
@@ -66,9 +66,10 @@ bench: $(VENV)/run ## Speed on this machine (minutes)
 	.peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
 	@touch $@
 
-peers: $(VENV)/run .peers/bentoml/made .peers/ray/made .peers/syne/made ## BentoML, Ray and Syne Tune beside ours (downloads them)
+peers: $(VENV)/run .peers/bentoml/made .peers/ray/made .peers/syne/made .peers/syne14/made ## BentoML, Ray and Syne Tune beside ours (downloads them)
 	$(BIN)/python benchmarks/peers
 	$(BIN)/python benchmarks/peers/pages.py
+	$(BIN)/python benchmarks/searches.py
 
 pages: $(VENV)/run ## Make again what is made from the code: docs/recipes, docs/api.md, the tables in docs/live.md
 	$(BIN)/ganger recipes --pages docs/recipes

@@ -35,6 +35,8 @@ PAGES: Final = (
     "/experiments", "/jobs/1", "/whatif",
 )  # fmt: skip
 ROUNDS: Final = 10
+SECONDS: Final = 20.0
+RATE: Final = 20
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -93,9 +95,11 @@ def each_page(daemon: Standin, pages: Pages, cookie: dict[str, str]) -> list[str
 
 
 async def browser(pages: Pages, cookie: dict[str, str], end: float) -> tuple[int, int]:
-    """A browser with the queue open: bytes that it got, and parts that it fetched."""
+    """A browser with the queue open: bytes that it got, and parts that it fetched. Like a browser,
+    it keeps the connection that it fetches over."""
     lines = f"Host: {pages.host}\r\nCookie: {cookie['Cookie']}\r\nAccept-Encoding: gzip\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", pages.port)
+    fetched, sent = await asyncio.open_connection("127.0.0.1", pages.port)
     writer.write(f"GET /events HTTP/1.1\r\n{lines}".encode())
     got, parts, due = 0, 0, 0.0
     while (left := end - time.monotonic()) > 0:
@@ -106,36 +110,46 @@ async def browser(pages: Pages, cookie: dict[str, str], end: float) -> tuple[int
         got += len(line)
         if line.startswith(b"event: tick") and time.monotonic() >= due:
             due = time.monotonic() + 0.9
-            fetched, sent = await asyncio.open_connection("127.0.0.1", pages.port)
-            sent.write(f"GET /queue/rows HTTP/1.0\r\nHX-Request: true\r\n{lines}".encode())
-            got += len(await fetched.read())
-            sent.close()
+            sent.write(f"GET /queue/rows HTTP/1.1\r\nHX-Request: true\r\n{lines}".encode())
+            head = await fetched.readuntil(b"\r\n\r\n")
+            size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
+            got += len(head) + len(await fetched.readexactly(size))
             parts += 1
     writer.close()
+    sent.close()
     return got, parts
 
 
+def decisions(daemon: Standin) -> tuple[float, float]:
+    """How many steps the daemon has made, and how many seconds they took, by its own metrics."""
+    text = b"".join(daemon.client.stream("/metrics")).decode()
+    name = "ganger_decision_duration_seconds_"
+    count, total = (text.partition(f"\n{name}{each} ")[2].split()[0] for each in ("count", "sum"))
+    return float(count), float(total)
+
+
 async def many(daemon: Standin, pages: Pages, cookie: dict[str, str], count: int) -> str:
-    """So many browsers, and 20 changes a second, for 20 seconds."""
-    seconds, rate = 20.0, 20
-    end = time.monotonic() + seconds
+    """So many browsers with the queue open, and `RATE` changes a second: a row."""
+    end = time.monotonic() + SECONDS
     before, daemon_before = cpu(pages.process.pid), cpu(daemon.process.pid)
+    decided, lasted = decisions(daemon)
 
     async def changes() -> None:
-        for at in range(round(seconds * rate)):
-            await asyncio.sleep(max(0.0, end - seconds + at / rate - time.monotonic()))
+        for at in range(round(SECONDS * RATE)):
+            await asyncio.sleep(max(0.0, end - SECONDS + at / RATE - time.monotonic()))
             await asyncio.to_thread(change, daemon, at)
 
     *looked, _ = await asyncio.gather(
         *(browser(pages, cookie, end) for _ in range(count)), changes()
     )
-    took = time.monotonic() - end + seconds
-    got = sum(each[0] for each in looked) / count / took
+    took = time.monotonic() - end + SECONDS
+    used, its = cpu(pages.process.pid) - before, cpu(daemon.process.pid) - daemon_before
+    got = sum(each[0] for each in looked) / max(count, 1) / took
+    parts = sum(each[1] for each in looked) / max(count, 1) / took
+    steps, in_all = (np.array(decisions(daemon)) - (decided, lasted)).tolist()
     return (
-        f"{count} browsers with the queue open, {rate} changes a second, {took:.0f} s:"
-        f" the pages take {(cpu(pages.process.pid) - before) / took:.1%} of a core,"
-        f" {got / 1000:.1f} KB/s each, {sum(each[1] for each in looked) / count / took:.2f} parts"
-        f" a second each; the daemon {(cpu(daemon.process.pid) - daemon_before) / took:.1%}."
+        f"| {count} | {used / took:.1%} | {got / 1000:.1f} KB/s | {parts:.2f} | {its / took:.1%}"
+        f" | {1000 * in_all / steps:.2f} ms |"
     )
 
 
@@ -192,35 +206,50 @@ def main() -> None:
                 cookie = pages.cookie()
                 status = daemon.client.call("GET", "/v1/status")["jobs"]
                 running = status.get("running", 0)
+                loads = [os.getloadavg()[0]]
                 rows = each_page(daemon, pages, cookie)
-                said = []
-                if not given.costs:
-                    said.append(ahead(pages, cookie))
-                    said.append(asyncio.run(many(daemon, pages, cookie, given.browsers)))
-                    said += browsed(daemon, pages)
+                if given.costs:
+                    return
+                order = ahead(pages, cookie)
+                beside = [
+                    asyncio.run(many(daemon, pages, cookie, count))
+                    for count in (0, given.browsers, 0, given.browsers)
+                ]
+                shown = browsed(daemon, pages)
+                loads.append(os.getloadavg()[0])
         finally:
             daemon.end()
-    print("\n".join(said))
+    print("\n".join([order, *beside, *shown]))
     if given.no_write:
         return
-    text = "\n\n".join(said[:2]) + "\n\n" + "\n".join(said[2:])
     write(
         PAGE,
         f"""# The pages at {given.nodes * 8:,} GPUs and {given.jobs:,} jobs
 
 Made by {made()}; {machine()}. \
-Other work may run on this machine: CPU time is of the pages' process alone; how soon something is \
-there is of the clock. {running:,} jobs run. A page's CPU time is the mean of {ROUNDS} requests, \
-with handler, questions to the daemon and compression: without a change between them, so that \
-parts that look the same to everybody are kept, and with a change before each. Script is the \
-processor time of the outermost script events between two frames of the page's thread, in frames \
-that had any.
+Other work ran on this machine, whose load was {loads[0]:.1f} at the begin and {loads[1]:.1f} at \
+the end: CPU time is of the pages' process alone; how soon something is there, and how long \
+decisions take, is of the clock. {running:,} jobs run. A page's CPU time is the mean of {ROUNDS} \
+requests, with handler, questions to the daemon and compression: without a change between them, \
+so that parts that look the same to everybody are kept, and with a change before each. Script is \
+the processor time of the outermost script events between two frames of the page's thread, in \
+frames that had any.
 
 | page | CPU, kept | CPU, made anew | bytes, compressed |
 |:---|---:|---:|---:|
 {chr(10).join(rows)}
 
-{text}
+{order}
+
+So many browsers have the queue open, while a waiting job is held or released {RATE} times a \
+second, for {SECONDS:.0f} s; parts are what each fetches again in a second, a decision is the mean \
+of the daemon's own steps:
+
+| browsers | CPU of the pages | each gets | parts | CPU of the daemon | a decision |
+|---:|---:|---:|---:|---:|---:|
+{chr(10).join(beside)}
+
+{chr(10).join(shown)}
 """,
     )
 

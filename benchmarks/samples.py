@@ -5,10 +5,10 @@
     python benchmarks/samples.py speed --write    # put them into the page, under "A sample"
 
 A cell that is a time, or memory, is printed as `*`: it is what it is on each machine. Rows of
-`links`, `placement`, `reports`, `routers` and `serving_live` are rows of the pages' own tables; the
-others have a section for what can be made again in seconds, which the commands that measure leave
-as it is. `pilots` and `slurm` need Slurm, and root; `openb`, `placement` and `traces` need
-GANGER_TRACES.
+`environments`, `links`, `placement`, `reports`, `routers` and `serving_live` are rows of the pages'
+own tables; the others have a section for what can be made again in seconds, which the commands that
+measure leave as it is. `pilots` and `slurm` need Slurm, and root; `openb`, `placement`, `searches`
+and `traces` need GANGER_TRACES.
 """
 
 from __future__ import annotations
@@ -111,6 +111,32 @@ def counted(journal: Path) -> tuple[int, int]:
         return batches.fetchone()[0], jobs.fetchone()[0]
     finally:
         base.close()
+
+
+def pages() -> Sample:
+    """What stands on small ones."""
+    import re
+    from urllib.request import Request, urlopen
+
+    from web.rig import Standin, served
+
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        daemon = Standin(Path(folder) / "home", 4, 8, 60)
+        try:
+            with served(daemon.home) as shown:
+                sent = {"Host": shown.host, **shown.cookie()}
+                for path in ("/", "/queue", "/nodes", "/jobs/1"):
+                    asked = Request(f"http://127.0.0.1:{shown.port}{path}", headers=sent)
+                    with urlopen(asked, timeout=60) as answer:
+                        text = answer.read().decode()
+                    kinds = ("<a ", "<button", "<input")
+                    counts = (str(len(re.findall(each, text))) for each in kinds)
+                    rows.append((f"`{path}`", *counts))
+        finally:
+            daemon.end()
+    words = "What the pages of four nodes of eight GPUs and 60 jobs hold."
+    return Sample(words, ("page", "links", "buttons", "fields"), rows)
 
 
 def parity() -> Sample:
@@ -224,6 +250,13 @@ def reports() -> Sample:
     return Sample("", (), [cells(counted(2000, 52))], own=True)
 
 
+def environments() -> Sample:
+    """What happened on the page's own world."""
+    from environments import counted
+
+    return Sample("", (), [cells(counted(3000))], own=True)
+
+
 def openb() -> Sample:
     """One order of the pods of one list."""
     from openb import COLUMNS, FOLDER, row
@@ -238,6 +271,40 @@ def routers() -> Sample:
 
     rows = [cells(counted(case)) for case in cases(SERVED)[:1]]
     return Sample("", (), rows, own=True)
+
+
+def searches() -> Sample:
+    """Our side of two seeds."""
+    from searches import CURVES, KINDS, ours
+
+    from ganger.workloads.curves.reading import read_curves
+
+    table = read_curves(folder_of_traces() / CURVES, "3945")
+    rows = []
+    for kind in KINDS:
+        for seed in range(2):
+            found = ours(kind, table, seed, timed=False).metrics
+            count, best = found["reports"], found["best"]
+            rows.append((kind.name, str(seed), f"{found['trials']:,}", f"{count:,}", f"{best:.3f}"))
+    words = "What ours finds by the last of the ten times."
+    return Sample(words, ("scheduler", "seed", "trials", "reports", "best"), rows)
+
+
+def searches_live() -> Sample:
+    """A short search."""
+    from live import Daemon
+    from searches_live import said, search
+
+    trials = 6
+    with tempfile.TemporaryDirectory() as folder:
+        daemon = Daemon(Path(folder) / "home")
+        try:
+            search(daemon, Path(folder) / "trials", trials, 0.0)
+            jobs = len({job for job, *_ in said(Path(folder) / "trials")})
+        finally:
+            daemon.end()
+    rows = [(f"{trials} trials that report once", str(jobs))]
+    return Sample("Of a search whose trials end at once.", ("search", "trials that ran"), rows)
 
 
 def serving_live() -> Sample:
@@ -341,8 +408,10 @@ PAGES: dict[str, Callable[[], Sample]] = {
     for make in (
         allocate,
         calibration,
+        environments,
         live,
         openb,
+        pages,
         parity,
         pilots,
         placement,
@@ -351,6 +420,8 @@ PAGES: dict[str, Callable[[], Sample]] = {
         reports,
         routers,
         scale,
+        searches,
+        searches_live,
         serving_live,
         slurm,
         speed,

@@ -28,7 +28,7 @@ SIZES: Final = {"desktop": (1280, 800), "phone": (390, 844)}
 THEMES: Final = ("light", "dark")
 PATHS: Final = (
     "/", "/?by=tenant", "/queue", "/nodes", "/tenants", "/services", "/experiments", "/recipes",
-    "/whatif", "/lab", "/sessions", "/jobs/1",
+    "/whatif", "/lab", "/lessons", "/lessons/gavel", "/sessions", "/jobs/1",
 )  # fmt: skip
 CLUSTERS: Final = {"8": (1, 9), "4000": (500, 2000), "empty": (1, 0)}
 """Nodes of 8 GPUs, and jobs."""
@@ -115,7 +115,8 @@ def taken(browser: Browser, folder: Path, states: list[str], sizes: list[str]) -
         with cluster(nodes, jobs) as (_, pages):
             for size in sizes:
                 camera = Camera(browser, pages, folder, state, size)
-                for path in PATHS if jobs else PATHS[:-1]:
+                family = (f"/jobs/{jobs + 1}", f"/jobs/{jobs + 2}")  # a service, and a search
+                for path in (*PATHS, *family) if jobs else PATHS[:-1]:
                     camera.take(path)
                 camera.context.close()
     if not set(OTHERS) & set(states):

@@ -4,9 +4,10 @@
 
 The tests of `--live` start daemons, jobs and servers, and wait more than they compute. They have
 the processor first. Beside them, at the lowest priority, mypy runs, and then all other tests, whose
-output is shown once it is complete. A few tests of real processes that failed beside the others run
-once more by themselves: what passes then is named, and does not count as failed. The end of what
-failed is shown again last, where a log that is cut still has it. Exits with 1 if anything failed.
+output is shown once it is complete. Tests of real processes that failed beside the others, in a few
+files, run once more by themselves: what passes then is named, and does not count as failed. The end
+of what failed is shown again last, where a log that is cut still has it. Exits with 1 if anything
+failed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ PROCESSES = "tests of real processes"
 COMPUTING, WAITING = 2, 3
 """How many processes run tests of each kind."""
 AGAIN = 3
-"""How many tests that failed beside others may run by themselves again. More have one cause."""
+"""Of how many files the tests that failed beside others may run by themselves again. More have one
+cause; those of one file often share a daemon that was late."""
 SHOWN_AGAIN = 120
 """Lines."""
 
@@ -74,15 +76,18 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--live", nargs="+", required=True, help="folders and files of tests")
-    live = parser.parse_args().live
+    parser.add_argument("--long", action="store_true", help="also the tests that are marked long")
+    asked = parser.parse_args()
+    live, some = asked.live, [] if asked.long else ["-m", "not long"]
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ganger-tests-", ignore_cleanup_errors=True) as folder:
         types = beside([sys.executable, "-m", "mypy"], Path(folder) / "types.txt")
         ignored = [f"--ignore={each}" for each in live]
         others = beside(
-            pytest(COMPUTING, "--timeout=900", "tests", *ignored), Path(folder) / "others.txt"
+            pytest(COMPUTING, "--timeout=900", *some, "tests", *ignored),
+            Path(folder) / "others.txt",
         )
-        said = {PROCESSES: before(pytest(WAITING, *live))}
+        said = {PROCESSES: before(pytest(WAITING, *some, *live))}
         for name, process, file in (
             ("types", types, "types.txt"),
             ("other tests", others, "others.txt"),
@@ -92,7 +97,8 @@ def main() -> int:
             print(f"\n{name}, which ran beside:\n{said[name][1]}")
     code, printed = said[PROCESSES]
     failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", printed, re.MULTILINE)
-    if code == 1 and len(failed) <= AGAIN:
+    files = {name.partition("::")[0] for name in failed}
+    if code == 1 and len(files) <= AGAIN:
         print(f"\nby themselves again: {', '.join(failed)}")
         if before(pytest(0, *failed))[0] == 0:
             print(f"\nfailed beside others, and passed by themselves: {', '.join(failed)}")
@@ -102,6 +108,8 @@ def main() -> int:
         if code:
             print(f"\nagain, the end of {name}:")
             print("\n".join(printed.splitlines()[-SHOWN_AGAIN:]))
+    if some:
+        print("\nlong tests are left out: make test LONG=1 has them, as CI does")
     print(
         f"{time.monotonic() - begun:.0f} s;",
         ", ".join(

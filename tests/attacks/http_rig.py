@@ -48,8 +48,12 @@ def by_socket(home: Path, uid: int | None = None) -> socket.socket:
     """A connection to the daemon's Unix socket, as `uid`."""
     made = socket.socket(socket.AF_UNIX)
     made.settimeout(10)
-    with acting_as(os.geteuid() if uid is None else uid):
-        made.connect(str(home / "daemon.sock"))
+    try:
+        with acting_as(os.geteuid() if uid is None else uid):
+            made.connect(str(home / "daemon.sock"))
+    except OSError:
+        made.close()
+        raise
     return made
 
 

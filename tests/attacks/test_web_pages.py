@@ -8,16 +8,21 @@ import os
 import re
 import socket
 import stat
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import pytest
 
 from ganger.client.connection import Client
 from ganger.web.connections import CONNECTIONS_MAX
+from ganger.web.door import TRACE_BYTES_MAX
 from ganger.web.links import folder_of
 from ganger.web.sessions import LINK_SECONDS, Sessions, is_own, masked
+from waiting import until
 from web.rig import FORM, Pages, Standin, raw, served
 
 CHANGES = ("/queue/orders", "/queue/ahead", "/nodes/orders", "/jobs/1/again", "/whatif",
@@ -159,6 +164,31 @@ def test_a_comparison_reads_no_file_and_runs_no_code(
     for number in ("0", "99", "1.5", "٣", "-1", "x"):
         assert pages.ask("GET", f"/whatif/{quote(number)}", cookie).status == 404, number
     assert not (tmp_path / "sprung").exists()
+
+
+def test_a_trace_of_a_browser_is_text_with_bounds_and_names_no_file(
+    pages: Pages, cookie: dict[str, str], tmp_path: Path
+) -> None:
+    """What is sent is the text of a file, never where one lies; an address holds neither."""
+    secret = tmp_path / "jobs.csv"
+    secret.write_text("submitted,duration,gpus\n0,77,1\n")
+    form = {"kind": "file", "jobs": "5", "seed": "0", "cluster": "1x2xV100", "recipes": "fifo"}
+    form["csrf"] = pages.csrf(cookie, "/lab")
+    for name in (str(secret), "../jobs.csv", "", "a\nb"):
+        sent = {**form, "name": name, "text": "0,1"}
+        assert pages.ask("POST", "/lab", cookie, sent).status == 400, name
+    sent = {**form, "name": "jobs.csv", "text": str(secret)}
+    path = pages.ask("POST", "/lab", cookie, sent).headers["location"]
+    while "<progress" in (text := pages.ask("GET", f"{path}/now", cookie).text):
+        time.sleep(0.05)
+    assert "no known format begins with" in text
+    for large, status in (("x" * (TRACE_BYTES_MAX + 1), 400), ("é" * TRACE_BYTES_MAX, 413)):
+        sent = {**form, "name": "jobs.csv", "text": large}
+        assert pages.ask("POST", "/lab", cookie, sent).status == status
+    query = urlencode({**form, "name": "jobs.csv", "text": "submitted,duration,gpus"})
+    shown = pages.ask("GET", f"/lab?{query}", cookie).text
+    assert "submitted" not in shown
+    assert "jobs.csv" not in shown
 
 
 def test_a_get_changes_nothing(pages: Pages, cookie: dict[str, str]) -> None:
@@ -340,6 +370,38 @@ def test_large_and_slow_requests_take_no_memory(pages: Pages, cookie: dict[str, 
     with pytest.raises((http.client.HTTPException, ConnectionError, AssertionError)):
         assert pages.ask("GET", "/queue", {"X": "x" * 100_000}).status < 400
     assert pages.ask("GET", "/queue", cookie).status == 200
+
+
+def test_jobs_start_while_pages_are_flooded_and_after_they_are_killed(tmp_path: Path) -> None:
+    """The daemon hears four of their questions at once, whatever they are asked."""
+    daemon = Standin(tmp_path / "home", nodes=4)
+
+    def starts() -> None:
+        asked = {"command": ["true"], "gpus": 1}
+        job = daemon.client.call("POST", "/v1/jobs", body=asked)["job"]
+        until(lambda: daemon.client.call("GET", f"/v1/jobs/{job}")[0]["state"] == "RUNNING")
+
+    with served(daemon.home) as pages:
+        cookie, over = pages.cookie(), threading.Event()
+
+        def flood(which: int) -> int:
+            at = 0
+            while not over.is_set():
+                at += 1
+                answer = pages.ask("GET", f"/queue/rows?find={which}-{at}", cookie)
+                assert answer.status == 200, answer.text
+            return at
+
+        with ThreadPoolExecutor(16) as threads:
+            floods = [threads.submit(flood, which) for which in range(16)]
+            for _ in range(5):
+                starts()
+            over.set()
+        assert sum(each.result() for each in floods) >= 16
+        pages.process.kill()
+        pages.process.wait()
+        starts()
+    daemon.end()
 
 
 def test_strangers_who_keep_connections_shut_nobody_out(

@@ -67,7 +67,7 @@ class Shell:
 
     def hears(self, what: str, *words: str) -> str:
         """What it printed once `what` is in it: the daemon takes its time where others compute."""
-        until = time.monotonic() + 30
+        until = time.monotonic() + 120
         while what not in (text := self.said(*words)):
             assert time.monotonic() < until, text
             time.sleep(0.05)

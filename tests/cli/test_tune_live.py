@@ -275,6 +275,23 @@ def test_no_more_trials_at_once_than_fit_where_nobody_says_how_many(shell: Shell
     assert "16" in done.stderr
 
 
+def test_trials_on_shares_run_side_by_side_on_one_gpu(shell: Shell) -> None:
+    """Four halves are two GPUs; what makes no whole GPU is refused."""
+    words = ["--space", "x=1..9", "--metric", "m", "--share", "0.5", "--trials", "4"]
+    made = json.loads(
+        shell.said("tune", *words, "--parallel", "4", "--detach", "--json", "--", "sleep", "60")
+    )
+    search = str(made["job"])
+    wait_for(lambda: shell.json("tune", "show", search)["children"] == {"RUNNING": 4})
+    assert shell.json("tune", "show", search)["gpus"] == 2
+    trials = shell.json("tune", "show", search)["family"]["children"]
+    shares = [shell.json("show", str(each["job"]))[0]["share"] for each in trials]
+    assert shares == [0.5] * 4
+    shell.ganger("tune", "stop", search)
+    done = shell.ganger("tune", *words, "--parallel", "3", "--", "sleep", "60", code=2)
+    assert "on each of which 2 trials run at once" in done.stderr
+
+
 WAITS = """
 import pathlib, sys, time
 here, go = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])

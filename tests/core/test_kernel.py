@@ -234,6 +234,35 @@ def test_resizing_moves_the_job_and_leaves_the_old_gpus_until_released() -> None
     )
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_an_attempt_that_finishes_after_what_replaced_it_was_refused_finishes_the_job(
+    held: bool,
+) -> None:
+    """The owner died in between: the engine was not told that it was replaced."""
+    bench = running(job("a", size=2), job("b", size=2), job("c", size=4))
+    bench.feed(1, Woke(), then=[Resize(0, 2, on(0b1100))])
+    if held:
+        bench.feed(2, Command(0, "hold"))
+    bench.feed(2, Refused(0, 2))
+    assert bench.phase(0) == (Phase.BLOCKED if held else Phase.PENDING)
+    assert bench.kernel.letting_go
+    bench.feed(3, Finished(0, 1))
+    assert bench.phase(0) == Phase.FINISHED
+    assert not bench.kernel.letting_go
+    bench.feed(4, Finished(0, 1), Finished(0, 2))
+    assert bench.jobs.finished[0] == 3 * SECOND
+
+
+def test_an_attempt_that_finishes_while_what_replaced_it_runs_only_lets_go() -> None:
+    bench = running(job("a", size=2))
+    bench.feed(1, Woke(), then=[Resize(0, 2, on(0b1100))])
+    bench.feed(2, Finished(0, 1), Started(0, 2))
+    assert bench.phase(0) == Phase.RUNNING
+    assert not bench.kernel.letting_go
+    bench.feed(9, Finished(0, 2))
+    assert bench.phase(0) == Phase.FINISHED
+
+
 # ---------------------------------------------------------------------- plans that cannot be
 
 

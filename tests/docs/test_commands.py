@@ -16,6 +16,8 @@ from ganger.client.connection import Client
 from ganger.service import agents
 from waiting import until
 
+pytestmark = pytest.mark.long
+
 MEANT = ("docs/live-quickstart.md", "docs/coming-from.md")
 """Pages whose job 12 is any job of the reader's."""
 OUTCOMES = {r"^ganger recommend ": (0, 1), r"^ganger wait ": (0, 130)}

@@ -263,6 +263,18 @@ def test_a_job_that_ends_while_it_is_to_be_resized_has_finished(own: Play) -> No
     assert own.bench.starts(job) == 1
 
 
+def test_a_job_that_has_ended_unseen_is_not_started_again(own: Play) -> None:
+    """As after what replaced an attempt was refused, and its owner died."""
+    job = own.job(Does.FINISHES)
+    own.apply(Start(job, 1, (on(0, 0),)))
+    time.sleep(0.3)  # it ends unseen
+    own.until(Started, job)
+    own.apply(Start(job, 3, (on(0, 0),)))
+    own.until(Finished, job, 3)
+    own.until(Released, job, 1)
+    assert own.bench.starts(job) == 1
+
+
 # ---------------------------------------------------------------------- parts and figures
 
 

@@ -76,9 +76,12 @@ class Owner:
             assert event.attempt in job.leaving, event
             if isinstance(event, Started):
                 return  # it was told to go before it had begun
-            assert isinstance(event, Released | Failed), event
+            assert isinstance(event, Released | Failed | Finished), event
             del job.leaving[event.attempt]
             job.over.append(event.attempt)
+            if isinstance(event, Finished):  # what was to replace it is over, and forgotten
+                assert job.phase in ("PENDING", "OVER"), event
+                job.phase = "OVER"
         elif isinstance(event, Started):
             assert job.phase in ("STARTING", "STOPPING"), event
             job.phase = "RUNNING" if job.phase == "STARTING" else job.phase

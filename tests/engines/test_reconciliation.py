@@ -16,6 +16,8 @@ from ganger.engines.reconciliation import Believed
 from soaking import many
 from worlds import cluster
 
+pytestmark = pytest.mark.long
+
 
 def believes(job: int, attempt: int, phase: Phase, node: int = 0, device: int = 0) -> Believed:
     """An owner that knows of one attempt."""

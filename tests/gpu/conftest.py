@@ -132,7 +132,9 @@ class Desk(Shell):
         files += [*self.home.glob("agent/mps/*.log"), *self.home.glob("*.log")]
         files += self.cwd.glob("*.out")
         some = (f"--- {path}\n{path.read_text()[-1500:]}" for path in files if path.is_file())
-        return "\n".join([self.said("queue", "--all"), *some])
+        why = (self.said("explain", job["label"]) for job in self.running().values())
+        done = (f"{name}: {len(self.steps(name))} steps" for name in self.running())
+        return "\n".join([self.said("queue", "--all"), *why, *done, *some])
 
 
 @contextmanager

@@ -15,6 +15,8 @@ from docs.commands import ROOT, blocks
 from ganger.client.connection import Client
 from ganger.core.tuning.space import Parameter, Space
 
+pytestmark = pytest.mark.long
+
 PROGRAMS = blocks("docs/tuning.md", "python")
 SAYS = {"optuna": "6 trials, the best {'rate': ", "sklearn": "'n_estimators': 27} 0.9"}
 

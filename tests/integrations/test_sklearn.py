@@ -22,6 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ganger.integrations.sklearn import GangerSearchCV
 
+pytestmark = pytest.mark.long
 X, Y = make_classification(120, 6, random_state=0)
 
 

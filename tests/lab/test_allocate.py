@@ -16,6 +16,8 @@ from ganger.lab.allocate import OBJECTIVES, Allocated, allocate
 from ganger.workloads.problem import load_problem
 from soaking import many as counted
 
+pytestmark = pytest.mark.long
+
 NEED = 1e-6
 LECTURE = {
     "gpu_types": {"k80": 2, "p100": 1, "v100": 1},

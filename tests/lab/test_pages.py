@@ -15,6 +15,8 @@ from ganger.recipes.registry import find, recipes
 
 from .builders import by_hand
 
+pytestmark = pytest.mark.long
+
 DOCS = Path(__file__).parents[2] / "docs" / "recipes"
 AGAIN = "make them again: ganger recipes --pages docs/recipes"
 

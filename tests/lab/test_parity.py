@@ -37,6 +37,8 @@ from ganger.sim.engine import Simulator
 from ganger.sim.physics import Costs, Physics
 from worlds import Diary
 
+pytestmark = pytest.mark.long
+
 
 def test_the_simulator_foretells_a_live_run_with_preemptions(tmp_path: Path) -> None:
     """Twelve jobs, nearly at once: the bound is generous, for the machine may be busy."""

@@ -23,6 +23,8 @@ from worlds import cluster, gpus, job, trace_of
 
 from .builders import by_hand, run_of, table
 
+pytestmark = pytest.mark.long
+
 RACERS = ("fifo", "sjf", "las", "tiresias")
 
 

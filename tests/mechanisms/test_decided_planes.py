@@ -28,6 +28,8 @@ from ganger.sim.rows import Outage
 from recipes.test_decided import SMALL
 from worlds import Diary, Work, job, trace_of, words
 
+pytestmark = pytest.mark.long
+
 RECORD = Path(__file__).with_name("planes.txt")
 SHA = "tune.sha(trials=9,eta=3,first=1)"
 CASES = [

@@ -16,6 +16,8 @@ from ganger.recipes import registry
 from ganger.solve.completion import cheapest
 from worlds import Played, Work, job, play
 
+pytestmark = pytest.mark.long
+
 ONE = [Choice(0, 1, 1)]
 
 

@@ -9,7 +9,7 @@ from ganger.core.events import Started, Submitted
 from ganger.core.plan import Start
 from ganger.core.spec import Kind, Role, Shape
 from ganger.mechanisms.placement.place import PACK
-from ganger.mechanisms.tuning.trials import resize, trial_of
+from ganger.mechanisms.tuning.trials import Portion, resize, trial_of
 from worlds import job
 
 
@@ -25,7 +25,7 @@ def test_a_trial_grows_only_where_it_may_hold_more_than_it_begins_with(
     gpus: int, widest: int, role: Role
 ) -> None:
     search = job("search", kind=Kind.TUNE, size=4, tenant="ann")
-    trial = trial_of(Bench(search).kernel.view, 0, gpus, widest)
+    trial = trial_of(Bench(search).kernel.view, 0, Portion(gpus), widest)
     assert (trial.name, trial.parent, trial.tenant) == ("search-trial", "search", "ann")
     assert trial.shape.roles == (role,)
 

@@ -29,6 +29,8 @@ from recipes.test_invariants import MAY_WAIT_FOR_EVER, every_recipe
 from soaking import many
 from worlds import Diary, Played
 
+pytestmark = pytest.mark.long
+
 LOOK = 30 * SECOND
 """Between two questions for what truly runs."""
 HORIZON = 20_000 * SECOND

@@ -30,6 +30,8 @@ from recipes.test_ties import TIES
 from soaking import rarely
 from worlds import play
 
+pytestmark = pytest.mark.long
+
 RECORD = Path(__file__).with_name("effort.txt")
 
 COUNTED = {

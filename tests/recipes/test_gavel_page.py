@@ -17,6 +17,7 @@ from soaking import first
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/gavel.py"
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.traces,
     pytest.mark.skipif(
         not os.environ.get("GANGER_TRACES"), reason="GANGER_TRACES does not name a folder of traces"

@@ -19,6 +19,8 @@ from ganger.sim.rows import Outage
 from soaking import rarely
 from worlds import Work, job, play
 
+pytestmark = pytest.mark.long
+
 VARIANTS = (
     "gittins(sizes=10s;100s, quantum=5s)", "gittins(quantum=5s, refresh=60s)",
     "tiresias(thresholds=50s;200s, index=gittins, step=20s)", "drf(walk=strict)",

@@ -33,6 +33,8 @@ from ganger.workloads.clusters import load_cluster
 from ganger.workloads.formats import load_trace
 from worlds import Played, Work, cluster, gpus, job, play, trace_of
 
+pytestmark = pytest.mark.long
+
 ROOT = os.environ.get("GANGER_TRACES", "")
 OBJECTIVES = ["max-min", "water-filling", "fifo", "makespan", "max-sum", "cost", "ftf"]
 FRIENDS = Profiles(

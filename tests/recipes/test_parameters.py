@@ -209,14 +209,15 @@ OURS: dict[str, str] = {
     "tolerance-tiers": "tolerance=0.01, aim=latency, tiers=, samples=1000, size=64",
     "topology-aware": "threshold=0.0, walk=strict",
     "tune.asha": "trials=27, eta=3, first=1.0, epochs=81.0, variant=stop, beyond=false, mode=min,"
-    " gpus=1",
-    "tune.bohb": "first=1.0, rounds=1, mode=min, gpus=1",
-    "tune.grid": "trials=27, epochs=none, mode=min, gpus=1",
-    "tune.hyperband": "first=1.0, rounds=1, mode=min, gpus=1",
-    "tune.median": "trials=27, grace=1.0, every=1.0, least=5, epochs=none, mode=min, gpus=1",
-    "tune.pbt": "trials=10, every=4.0, part=0.2, epochs=81.0, mode=min, gpus=1",
-    "tune.random": "trials=27, epochs=none, mode=min, gpus=1",
-    "tune.sha": "trials=27, eta=3, first=1.0, epochs=none, mode=min, gpus=1",
+    " gpus=1, share=1.0",
+    "tune.bohb": "first=1.0, rounds=1, mode=min, gpus=1, share=1.0",
+    "tune.grid": "trials=27, epochs=none, mode=min, gpus=1, share=1.0",
+    "tune.hyperband": "first=1.0, rounds=1, mode=min, gpus=1, share=1.0",
+    "tune.median": "trials=27, grace=1.0, every=1.0, least=5, epochs=none, mode=min, gpus=1,"
+    " share=1.0",
+    "tune.pbt": "trials=10, every=4.0, part=0.2, epochs=81.0, mode=min, gpus=1, share=1.0",
+    "tune.random": "trials=27, epochs=none, mode=min, gpus=1, share=1.0",
+    "tune.sha": "trials=27, eta=3, first=1.0, epochs=none, mode=min, gpus=1, share=1.0",
     "yarn-cs": "within=rack, walk=tenant",
     "yeung": "share=4, skip=false",
 }

@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from ganger.recipes.registry import CATALOGUE, parse
+
+pytestmark = pytest.mark.long
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks/plans.py"
 ELSEWHERE = {"allox", "dorm", "genie", "helios-ces", "ones", "optimus", "smd", "spin", "synergy"}

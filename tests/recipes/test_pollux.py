@@ -18,6 +18,8 @@ from ganger.workloads.measured.profiles import with_goodput
 
 from .elastic_jobs import cluster, jct, job, play, profiles, trace
 
+pytestmark = pytest.mark.long
+
 SMALL = "pollux(population=30,generations=25)"
 RESCALE = Costs(restore=30 * SECOND)
 

@@ -29,6 +29,8 @@ from recipes.test_orders import Ordered
 from soaking import first, rarely
 from worlds import Work, job, trace_of
 
+pytestmark = pytest.mark.long
+
 JOBS = 24
 NODES = NodeSpec(count=3, gpus=2, gpu_type="A", cpus=16_000, memory=64_000)
 CLUSTER = ClusterSpec((NODES,), (GpuType("A", memory=16_000),))

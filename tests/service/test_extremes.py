@@ -32,6 +32,8 @@ from ganger.service.jobs.submission import Who
 from service.desk import Desk, header
 from soaking import many
 
+pytestmark = pytest.mark.long
+
 EDGES = [
     sign * (edge + near)
     for edge in (0, 1 << 31, 1 << 32, 1 << 53, 1 << 62, 1 << 63, 1 << 64)

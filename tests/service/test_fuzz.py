@@ -16,6 +16,8 @@ from service.machines import Machine
 from service.test_extremes import odd_values
 from soaking import many
 
+pytestmark = pytest.mark.long
+
 schemathesis = pytest.importorskip("schemathesis")
 
 APART = {("POST", "/v1/shutdown"), ("GET", "/v1/events"), ("POST", "/v1/nodes/{nodes}/resume")}

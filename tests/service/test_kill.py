@@ -17,6 +17,8 @@ from ganger.service.durable.recovery import check_history
 from service.machines import Machine, wait_for
 from soaking import many
 
+pytestmark = pytest.mark.long
+
 SCRIPT = """
 echo start >> {where}/$GANGER_JOB_ID.$GANGER_ATTEMPT
 sleep {lasts}

@@ -16,6 +16,8 @@ from ganger.service.durable.journal import Journal
 from ganger.service.durable.recovery import check_history
 from service.machines import Machine, wait_for
 
+pytestmark = pytest.mark.long
+
 MODELS = {"scales": (0.004, 0.096), "flat": (0.096, 0.004)}
 
 

@@ -21,6 +21,7 @@ from ganger.core.units import NEVER
 from ganger.engines.testing.fake import Script
 from ganger.mechanisms.tuning.searching import named
 from ganger.mechanisms.tuning.searching.kde import Densities
+from ganger.mechanisms.tuning.trials import Portion
 from ganger.service.durable.journal import Header
 from ganger.service.durable.recovery import check_history
 from ganger.service.reports.families import sentences
@@ -100,7 +101,7 @@ def test_the_journal_has_all_that_its_searcher_was_told(tmp_path: Path, searcher
     run(desk, 7)
     desk = desk.again()
     run(desk, 13)
-    desk.ask(AddTrials(row, [{"x": "0.9", "n": "3", "opt": "a"}, {"x": "7"}], 1))
+    desk.ask(AddTrials(row, [{"x": "0.9", "n": "3", "opt": "a"}, {"x": "7"}], Portion()))
     desk = desk.again()
     run(desk, TRIALS + 2)
     family = desk.journal.facts(row).family

@@ -14,6 +14,7 @@ from engines.rig import Agents
 from ganger.core.errors import BadInput
 from ganger.core.state.jobs import Phase
 from ganger.core.tuning.space import Parameter
+from ganger.mechanisms.tuning.trials import Portion
 from ganger.service.commands import Order
 from ganger.service.durable.reported import reports_between
 from ganger.service.reports.families import family
@@ -120,7 +121,7 @@ def test_a_search_that_is_paused_stays_so_under_another_daemon_and_keeps_what_wa
     desk.until(lambda: len(desk.rows(row, Phase.RUNNING)) == 2)
     desk.ask(Order([row], {"hold": 0.0}))
     desk.ask(Order([row], {"requeue": 0.0}))
-    (added,) = desk.ask(AddTrials(row, [{"floor": "0.7"}], 1))
+    (added,) = desk.ask(AddTrials(row, [{"floor": "0.7"}], Portion()))
     desk.until(lambda: desk.phase(row) == Phase.BLOCKED)
     desk.close()
     again = begun("fifo", "fifo")

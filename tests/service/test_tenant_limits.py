@@ -19,6 +19,8 @@ from ganger.service.reports.explain import explain
 from ganger.service.reports.rows import reason_of
 from service.desk import Desk, box, header
 
+pytestmark = pytest.mark.long
+
 Make = Callable[..., Desk]
 WHOLE_GPU = 1000
 

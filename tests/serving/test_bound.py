@@ -17,6 +17,8 @@ from ganger.lab.serving.yardsticks.rates import Rates
 from ganger.recipes.registry import make_router
 from serving.rig import CODES, MS, Asked, affine, columns, lanes, model, play, table
 
+pytestmark = pytest.mark.long
+
 
 def bound(models: list[Known], count: int, asked: list[Asked], chunk: int = 10_000) -> Bound:
     rows = sorted(asked, key=lambda one: one.at)

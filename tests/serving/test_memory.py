@@ -18,6 +18,8 @@ from serving.days import DAYS
 from serving.test_decided import VARIANTS, Noted, cases, decided, record
 from soaking import rarely
 
+pytestmark = pytest.mark.long
+
 
 class Box(Struct):
     """Something that a router might remember."""

@@ -16,6 +16,8 @@ from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
 from serving.rig import CODES, Asked, lanes, model, play, speaker, table
 
+pytestmark = pytest.mark.long
+
 REQUESTS, PARTS = 30_000, 30
 
 

@@ -16,6 +16,8 @@ from ganger.core.units import NEVER
 from ganger.lab.serving.yardsticks.bound import Bound, bounded
 from ganger.lab.serving.yardsticks.rates import Rates, Talking
 
+pytestmark = pytest.mark.long
+
 
 class Talk(NamedTuple):
     """A request, in microseconds."""

@@ -30,6 +30,8 @@ from ganger.workloads.requests.processes import Curve, constant, step
 from ganger.workloads.requests.synthetic import Mix, generated
 from soaking import rarely
 
+pytestmark = pytest.mark.long
+
 TEXT = """format = "ganger.models/1"
 devices = [{ name = "T4" }]
 [[models]]

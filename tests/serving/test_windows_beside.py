@@ -37,6 +37,8 @@ from ganger.workloads.trace import Trace
 from serving.rig import MS, Seen, table
 from worlds import job, trace_of
 
+pytestmark = pytest.mark.long
+
 EXAMPLES = Path(__file__).parents[2] / "examples/serving"
 WEB = job("web", at=0, lasts=None, kind=Kind.SERVE, shape=Shape((Role(size=1, least=1, most=3),)))
 ONE: Placement = (Slot(0, 1, 1),)

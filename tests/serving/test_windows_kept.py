@@ -24,6 +24,8 @@ from ganger.workloads.requests.processes import constant
 from ganger.workloads.requests.synthetic import Mix, generated
 from serving.test_windows import SHORTLY, TEXT
 
+pytestmark = pytest.mark.long
+
 SLO = SECOND // 10
 
 

@@ -31,7 +31,7 @@ window.crawl = (() => {
   const path = address => {
     const url = new URL(address, location.href);
     const names = [...new Set(url.searchParams.keys())].sort().map(name => "?" + name).join("");
-    return plain(url.pathname.replace(/\/recipes\/[^/]+/, "/recipes/X")) + names;
+    return plain(url.pathname.replace(/\/(recipes|lessons)\/[^/]+/, "/$1/X")) + names;
   };
   const noise = ".live, #log, #cards, #result"; // what changes by itself
   let quiet = performance.now(), moved = false, own = null, stored = '';
@@ -77,6 +77,7 @@ window.crawl = (() => {
     },
     moved: () => moved || stored !== JSON.stringify(localStorage),
     quiet: () => performance.now() - quiet,
+    works: () => Boolean(document.querySelector("#result progress")),
   };
 })();
 """
@@ -93,6 +94,7 @@ class Crawler:
         self.waiting: set[Request] = set()
         self.asked, self.refused = list[str](), list[str]()
         self.patterns, self.after = set[str](), dict[str, str]()
+        self.stopped = set[str]()
         visitor.context.add_init_script(SCRIPT)
         self.page.on("request", self._ask)
         self.page.on("requestfinished", lambda asked: self.waiting.discard(asked))
@@ -129,13 +131,15 @@ class Crawler:
             self.faults.append(f"{path}: {', '.join(self.refused)}")
 
     def settle(self) -> None:
-        """Until nothing has changed in the page for a moment."""
+        """Until nothing has changed in the page for a moment. Of the works of a kind that are begun
+        the first is stopped, and the others come to their end."""
         begin = time.monotonic()
         while (spent := time.monotonic() - begin) < SETTLE_SECONDS:
             with navigating():
                 ready = self.page.evaluate("document.readyState === 'complete'")
                 quiet = ready and self.page.evaluate("crawl.quiet()")
-                if ready and not self.waiting and (quiet > QUIET_MS or spent > MOVING_SECONDS):
+                rests = quiet > QUIET_MS or spent > MOVING_SECONDS
+                if ready and not self.waiting and rests and not self._works():
                     return
             self.page.wait_for_timeout(20)
 
@@ -204,10 +208,12 @@ class Crawler:
         self._prepare(name)
         if wanted:
             self.used.add(key)
+        if name.endswith(" Stop"):
+            self.stopped.add(self._area())
         for _ in range(5):
             one = self.page.evaluate_handle("name => crawl.find(name)", name).as_element()
             if one is None:
-                if wanted:
+                if wanted and not name.endswith(" Stop"):  # or it was over too soon
                     self.faults.append(f"{key} cannot be used")
                 return
             with replaced():
@@ -249,13 +255,17 @@ class Crawler:
             one.select_option(values[-1])
         elif kind in ("checkbox", "radio"):
             one.click()
+        elif kind == "file":
+            jobs = b"submitted,duration,gpus\n0,60,1\n5,30,2\n"
+            one.set_input_files({"name": "jobs.csv", "mimeType": "text/csv", "buffer": jobs})
+            self.settle()
         elif kind == "range":
             one.evaluate(
                 "one => { one.value = one.min;"
                 " one.dispatchEvent(new Event('input', { bubbles: true })) }"
             )
         else:
-            one.fill(one.get_attribute("value") or ("3" if kind == "number" else "fifo"))
+            one.fill(one.input_value() or ("3" if kind == "number" else "fifo"))
         if not one.evaluate(
             "one => crawl.moved() || Boolean(one.form && one.name)"
             " && (one.matches(':not(:checked)[type=checkbox]')"
@@ -276,6 +286,12 @@ class Crawler:
             self.faults.append(f"{key} does nothing")
         self.settle()
         self.faults += [f"{key}: {line}" for line in self.refused]
+
+    def _works(self) -> bool:
+        return self._area() in self.stopped and bool(self.page.evaluate("crawl.works()"))
+
+    def _area(self) -> str:
+        return self._path().partition("?")[0].split("/")[1]
 
     def _path(self) -> str:
         return self.page.url.removeprefix(self.visitor.pages.url)
@@ -306,10 +322,10 @@ def replaced() -> Iterator[None]:
 
 
 def pattern(path: str) -> str:
-    """A path with the names in its query, numbers and recipes aside."""
+    """A path with the names in its query, numbers, recipes and lessons aside."""
     place, _, query = path.partition("#")[0].partition("?")
     names = sorted({part.partition("=")[0] for part in query.split("&") if part})
-    place = re.sub(r"\d+", "N", re.sub(r"/recipes/[^/]+", "/recipes/X", place))
+    place = re.sub(r"\d+", "N", re.sub(r"/(recipes|lessons)/[^/]+", r"/\1/X", place))
     return place + "".join(f"?{name}" for name in names)
 
 

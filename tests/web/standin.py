@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from ganger.core.events import Evaluated, Served
-from ganger.core.spec import ClusterSpec, Kind, NodeSpec
+from ganger.core.spec import ClusterSpec, GpuType, Kind, NodeSpec
 from ganger.core.state.jobs import Phase
 from ganger.core.units import HOUR, SECOND
 from ganger.engines.testing.fake import Script
@@ -23,6 +23,8 @@ SIZES = (1, 2, 4, 8, 1, 2, 8, 16)
 NAMES = ("resnet50", "bert-large", "llama-sft", "eval", "vit-h", "sweep", "whisper", "dlrm")
 AT_ONCE = 250
 """Jobs that come in one step."""
+WINDOWS = 3
+"""What each service reports, a quarter of a second apart."""
 
 
 def cluster(nodes: int, gpus: int) -> ClusterSpec:
@@ -38,7 +40,8 @@ def cluster(nodes: int, gpus: int) -> ClusterSpec:
                 name=f"gpu-{at:03d}",
             )
             for at in range(nodes)
-        )
+        ),
+        tuple(GpuType(kind, price=2.0) for kind in sorted(set(kinds))),
     ).check()
 
 
@@ -50,29 +53,35 @@ class Now(Scripted):
         self.now = round(time.time() * SECOND)
 
 
-def reports(desk: Desk, told: set[int]) -> bool:
-    """Have each trial that runs report five values, and each service three windows, once; whether
-    there was anything to report."""
+def reports(desk: Desk, told: dict[int, list[int]]) -> bool:
+    """Have each trial that runs report five values once, and each service three windows, one after
+    the other; whether there was anything to report. `told`: by job, when it was."""
     jobs = desk.daemon.kernel.jobs
     for row in range(jobs.n):
-        if row in told or jobs.phase[row] != Phase.RUNNING:
-            continue
         now, parent = desk.engine.now, int(jobs.parent[row])
+        before = told.get(row, [])
+        serves = parent < 0 and jobs.kind[row] == Kind.SERVE
+        if jobs.phase[row] != Phase.RUNNING or len(before) >= (WINDOWS if serves else 1):
+            continue
         if parent >= 0 and jobs.kind[parent] == Kind.TUNE:
             for epoch in range(1, 6):
                 value = 1.0 / epoch + 0.01 * row
                 desk.engine.post(Evaluated(row, int(jobs.attempt[row]), float(epoch), value))
-        elif parent < 0 and jobs.kind[row] == Kind.SERVE:
-            for window in (30, 20, 10):
-                figures: dict[str, tuple[float | None, ...]] = {
-                    "arrivals": (100.0 * window,),
-                    "late": (window * 1.0,),
-                    "p99": (0.25,),
-                }
-                desk.engine.post(Served(now - window * SECOND, (row,), figures))
+        elif serves:
+            since = before[-1] if before else now - SECOND
+            if now - since < SECOND // 4:
+                continue
+            arrivals = 100.0 * (1 + len(before))
+            figures: dict[str, tuple[float | None, ...]] = {
+                "arrivals": (arrivals,),
+                "late": (arrivals / 10,),
+                "p50": (0.05,),
+                "p99": (0.25,),
+            }
+            desk.engine.post(Served(since, (row,), figures))
         else:
             continue
-        told.add(row)
+        told.setdefault(row, []).append(now)
         return True
     return False
 
@@ -97,7 +106,7 @@ def main(home: str, nodes: int, gpus: int, jobs: int) -> None:
     desk.daemon.once()
     while (desk.daemon.kernel.jobs.phase == Phase.STARTING).any():
         desk.daemon.once()
-    over, told = threading.Event(), set[int]()
+    over, told = threading.Event(), dict[int, list[int]]()
 
     def steps() -> None:
         while not over.is_set():

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -243,6 +244,20 @@ def test_tenants_and_what_they_used(browser: Browser, pages: Pages, daemon: Stan
         held = page.locator("#rows [data-label='GPUs now']")
         assert sum(map(int, held.all_inner_texts())) == sum(share["gpus"] for share in shares)
         page.locator("#usage tbody tr").first.wait_for()
+        assert page.locator("#usage .drawn polyline").count() == len(
+            [s for s in shares if s["gpus"]]
+        )
+        page.locator("#trend-table summary").click()
+        last = page.locator("#trend-table tbody tr").first
+        end = datetime.fromisoformat(
+            str(last.locator("time").get_attribute("datetime"))
+        ).timestamp()
+        part = {"since": end // 14400 * 14400, "until": end}
+        used = {one["tenant"]: one for one in daemon.client.call("GET", "/v1/usage", query=part)}
+        tenants = page.locator("#trend-table thead th").all_inner_texts()[1:]
+        for name, cell in zip(tenants, last.locator("td").all_inner_texts(), strict=True):
+            mean = used[name]["gpu_hours"] * 3600 / (end - part["since"])
+            assert float(cell) == pytest.approx(mean, rel=0.2, abs=0.001)
         page.get_by_label("In the last").select_option("all")
         page.locator("#usage [data-label=useful]", has_text=".").first.wait_for()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from web.crawler import Crawler
+from ganger.lab.lessons.pieces import LESSONS
+from waiting import until
+from web.crawler import LAST, Crawler
 from web.rig import FORM, Pages, Standin, served
 from web.test_browser import browser, pytestmark, visiting
 
@@ -18,8 +21,8 @@ __all__ = ["browser", "pytestmark"]
 
 PATHS = (
     "/", "/queue", "/jobs/1", "/jobs/2", "/jobs/4", "/jobs/6", "/jobs/12", "/jobs/13", "/jobs/14",
-    "/services", "/experiments", "/whatif", "/lab", "/lessons", "/lessons/gavel", "/nodes",
-    "/tenants", "/sessions", "/recipes",
+    "/services", "/experiments", "/whatif", "/whatif/2", "/lab", "/lab/1", "/lessons",
+    "/lessons/gavel/3", "/nodes", "/tenants", "/sessions", "/recipes",
 )  # fmt: skip
 """A job that runs, and one that is suspended, over, held, that wrote something; a service; a
 search."""
@@ -44,13 +47,23 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     values = {"lr": ["0.1", "0.2"]}
     client.call("POST", "/v1/jobs", body={**both, "kind": "tune", "name": "lr", "params": values})
     client.call("POST", "/v1/jobs/4/cancel")  # whose GPUs they take
+    client.call("PATCH", "/v1/quotas/vision", body={"budget": 5.0, "beyond": "ask"})
     with served(daemon.home) as made:
         cookie = made.cookie()
         sent = {**cookie, "Content-Type": FORM}
-        asked = {"csrf": made.csrf(cookie, "/lab"), "cluster": "1x4xA100"}
-        asked = {**asked, "jobs": "6", "kind": "philly", "seed": "1", "recipes": "fifo"}
-        answer = made.ask("POST", "/lab", sent, asked)
-        assert answer.status == 303, answer.text
+        trace = {"jobs": "6", "kind": "philly", "seed": "1"}
+        for path, asked in {
+            "/lab": {**trace, "cluster": "1x4xA100", "recipes": "fifo"},
+            "/whatif": {"recipe": "las"},
+            "/lessons/gavel": {},
+        }.items():
+            answer = made.ask("POST", path, sent, {"csrf": made.csrf(cookie, path), **asked})
+            assert answer.status == 303, answer.text
+
+        def cards() -> str:
+            return made.ask("GET", "/recipes/cards", cookie).text
+
+        until(lambda: "/recipes/fifo" in cards(), "the recipes' cards")
         yield made
     daemon.end()
 
@@ -66,6 +79,22 @@ def offences(page: Page, *only: str) -> list[str]:
         f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}"
         for one in Axe().run(page, options=options).response["violations"]
     ]
+
+
+def test_a_service_that_has_reported_has_its_charts(pages: Pages) -> None:
+    def charts() -> int:
+        return pages.ask("GET", "/jobs/13/windows", pages.cookie()).text.count("<svg")
+
+    until(lambda: charts() == 3, "requests, seconds and losses of chat")
+
+
+def test_a_tenant_sees_what_it_spent_of_its_budget(pages: Pages) -> None:
+    text = pages.ask("GET", "/tenants/rows", pages.cookie()).text
+    line = text[text.index("vision") :]
+    spent = re.search(r"([\d.]+) of 5.00 USD", line[: line.index("</tr>")])
+    assert spent is not None
+    assert "none of its jobs starts" in line[: line.index("</tr>")]
+    assert text.count(" of 5.00 USD") == 1
 
 
 def test_axe_finds_nothing(browser: Browser, pages: Pages) -> None:
@@ -102,3 +131,22 @@ def test_a_dead_button_and_a_script_in_the_page_are_found(browser: Browser, page
         assert visitor.complaints
         assert all("Content Security Policy" in line for line in visitor.complaints)
         visitor.complaints.clear()
+
+
+@pytest.mark.timeout(300)
+def test_everything_on_every_page_is_used(browser: Browser, pages: Pages) -> None:
+    with visiting(browser, pages) as visitor:
+        crawler = Crawler(visitor)
+        crawler.run([*PATHS, *(f"/lessons/{name}" for name in LESSONS)])
+        assert crawler.faults == []
+        assert set(crawler.seen) - crawler.used == set()
+        assert crawler.patterns >= {
+            "/jobs/N",
+            "/recipes/X",
+            "/lab/N",
+            "/whatif/N",
+            "/queue?sort?state",
+        }
+        page = visitor.go("/sessions")
+        page.get_by_role("button", name=LAST).click()
+        page.get_by_text("Come in with a link").wait_for()

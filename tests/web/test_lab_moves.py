@@ -3,6 +3,7 @@ that are saved."""
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,6 +61,7 @@ def test_a_cluster_is_put_together_replayed_and_told(
         assert offences(page) == []
         _steps(page)
         _saved(page, tmp_path)
+        _loaded(page, tmp_path)
 
 
 def _steps(page: Page) -> None:
@@ -99,6 +101,27 @@ def _saved(page: Page, folder: Path) -> None:
         page.click(".lane .save button >> nth=1")
     got.value.save_as(folder / "chart.png")
     assert (folder / "chart.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def _loaded(page: Page, folder: Path) -> None:
+    """A file with gzip; of a large one, the lines of its first MiB."""
+    head = b"submitted,duration,gpus\n"
+    page.click(".overline a")
+    assert page.locator("#file-said").inner_text() == ""
+    (folder / "large.csv").write_bytes(head + b"5,60,1\n" * 200_000)
+    page.set_input_files("#file", folder / "large.csv")
+    whole = ((1 << 20) - len(head)) // len(b"5,60,1\n") + 1
+    until(page, "document.getElementById('file-said').textContent")
+    assert f"The first {whole:,} lines" in page.inner_text("#file-said")
+    (folder / "mine.csv.gz").write_bytes(gzip.compress(head + b"0,60,1\n5,30,2\n"))
+    page.set_input_files("#file", folder / "mine.csv.gz")
+    until(page, "document.getElementById('file-said').textContent === '3 lines.'")
+    assert page.input_value("[name=kind]") == "file"
+    page.click("text=Replay")
+    page.wait_for_selector("#player .chart svg")
+    assert page.inner_text("h1") == "mine.csv.gz on 2x2xV100"
+    assert "ganger simulate ./mine.csv.gz --cluster 2x2xV100" in page.inner_text("#result")
+    assert "over: 2" in page.inner_text(".lane .state-line >> nth=0")
 
 
 @pytest.mark.timeout(300)

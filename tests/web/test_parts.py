@@ -23,7 +23,7 @@ from ganger.web.background.cards import Card
 from ganger.web.links import Settings
 from ganger.web.live import LOOK_SECONDS, Live, Sample
 from ganger.web.pages.cluster import thinned
-from ganger.web.pages.families import latest, load, ranked
+from ganger.web.pages.families import latency, latest, load, missed, ranked
 from ganger.web.pages.job import orders_for
 from ganger.web.pages.recipes import is_meant
 from ganger.web.serve import address_of
@@ -343,6 +343,11 @@ def test_a_service_shows_its_last_window() -> None:
     )
     assert latest(chat) == {"p99": 0.3, "rate": 5.0, "missed": 0.1}
     assert 'points="58.0,163.3 546.0,40.7"' in load(chat)  # 1 and 5 a second, from 0 to 6
+    assert latency(chat) == missed(chat) == ""  # of one window nothing is known over time
+    late = [window(0, arrivals=10.0, late=0.0, p50=0.1), *windows[1:]]
+    chat = msgspec.structs.replace(chat, windows=late)
+    assert 'points="58.0,194.0 546.0,10.0"' in missed(chat)  # none, then a tenth
+    assert ">p50</title>" in latency(chat)
     assert latest(msgspec.structs.replace(chat, windows=[])) == {}
 
 

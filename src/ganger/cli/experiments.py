@@ -58,7 +58,7 @@ def experiment_of(words: tuple[str, ...], options: dict[str, Any]) -> Experiment
         said["constraints"] = list(options["constraint"])
     if options["parallel"] is not None:
         said["parallelism"] = options["parallel"]
-    each = {name: options.get(name) for name in ("gpus", "cpus", "memory")}
+    each = {name: options.get(name) for name in ("gpus", "share", "cpus", "memory")}
     if any(value is not None for value in each.values()):
         stated = {name: value for name, value in each.items() if value is not None}
         said["resources"] = msgspec.structs.replace(document.resources, **stated)

@@ -127,6 +127,16 @@ class Kernel(Families):
             plan = self._decide(batch)
         else:
             self.changes = changes
+        if self._orders or self.validate or self.journal is not None:
+            return self._close(batch, plan)
+        return plan
+
+    def finish(self, batch: Batch, plan: Plan) -> Plan | None:
+        """The rest of a step that ended in an exception of the policy, with the plan that a program
+        outside has made since."""
+        return self._close(batch, self._decide(batch, plan))
+
+    def _close(self, batch: Batch, plan: Plan | None) -> Plan | None:
         if self._orders:
             plan = self._with_orders(plan)
         if self.validate:
@@ -135,15 +145,17 @@ class Kernel(Families):
             self.journal.append(self.revision, batch, plan, self.memory)
         return plan
 
-    def _decide(self, batch: Batch) -> Plan:
+    def _decide(self, batch: Batch, plan: Plan | None = None) -> Plan:
+        """Make true in the books and tables what the policy says, or `plan`."""
         view = self.view
         view.now, view.revision, view.events = batch.at, self.revision, batch.events
-        plan, memory = self._ask()
-        if self.validate:
-            self._check_pure(plan)
+        if plan is None:
+            plan, memory = self._ask()
+            if self.validate:
+                self._check_pure(plan)
+            self.memory = memory
         plan.basis = self.revision
         self.decisions += 1
-        self.memory = memory
         wake = plan.wake
         self.wake, self.until = wake, plan.until
         if wake <= batch.at:

@@ -293,6 +293,12 @@ class View:
         """Jobs that hold devices (starting, running, suspended, stopping), ascending."""
         return self._scope.active.ids
 
+    @property
+    def present(self) -> int:
+        """How many jobs wait, hold devices, or were set aside."""
+        scope = self._scopes[self._scope.within]
+        return len(scope.pending.rows) + len(scope.active.rows) + len(scope.paused.rows)
+
     def is_active(self, job: int) -> bool:
         """Whether `job` is one of `active`."""
         return self._scope.is_active(job)

@@ -23,7 +23,7 @@ from ganger.core.events import (
     Unable,
     Withheld,
 )
-from ganger.core.plan import Placement, Resize, Tune
+from ganger.core.plan import Placement, Tune
 from ganger.core.units import SECOND
 from ganger.engines.agent import protocol as wire
 from ganger.engines.gang import (
@@ -221,11 +221,12 @@ class Attempts:
             self.events.append(Released(*key, UNCHANGED))
         withdraw_refusal(self.events, key)
 
-    def was_done(self, action: Resize) -> bool:
-        """Whether the attempt to be resized finished before the owner saw it: then so did this."""
-        if not finished_before(self.events, action.job, action.attempt):
+    def was_done(self, job: int, attempt: int) -> bool:
+        """Whether an attempt before finished the job and its owner has not seen it: then so did
+        this one."""
+        if not finished_before(self.events, job, attempt):
             return False
-        self._last[action.job] = action.attempt
+        self._last[job] = attempt
         return True
 
     def suspend(self, key: tuple[int, int], suspended: bool) -> None:

@@ -239,14 +239,14 @@ def is_final(attempt: Attempt, end: Outcome, launch_of: Callable[[int], Launch])
 
 
 def finished_before(events: list[AnyEvent], job: int, attempt: int) -> bool:
-    """Whether the owner does not know yet that the attempt before this one finished. If so, that
+    """Whether the owner does not know yet that an attempt before this one finished. If so, that
     one is released, and this one has finished."""
-    before = Finished(job, attempt - 1)
-    if before not in events:
-        return False
-    events.remove(before)
-    events += [Released(job, attempt - 1, UNCHANGED), Finished(job, attempt)]
-    return True
+    for event in events:
+        if isinstance(event, Finished) and event.job == job and event.attempt < attempt:
+            events.remove(event)
+            events += [Released(job, event.attempt, UNCHANGED), Finished(job, attempt)]
+            return True
+    return False
 
 
 def withdraw_refusal(events: list[AnyEvent], key: tuple[int, int]) -> None:

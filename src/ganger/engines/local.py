@@ -171,9 +171,9 @@ class FleetEngine:
         knobs = {(tune.job, tune.attempt): tune.knobs for tune in tunes}
         for action in plan.actions:
             if isinstance(action, Start | Resize):
-                if isinstance(action, Resize) and attempts.was_done(action):
-                    continue
                 key = action.job, action.attempt
+                if attempts.was_done(*key):
+                    continue
                 waits = (*action.waits, action.job) if isinstance(action, Resize) else action.waits
                 attempts.start(*key, action.placement, waits, knobs.get(key, NO_KNOBS))
         for tune in tunes:  # of attempts that were started just now, too

@@ -22,7 +22,7 @@ from ganger.client.request import convert
 from ganger.core.errors import BadInput, GangerError
 from ganger.engines.gpus import find_nodes
 from ganger.lab.tuning.live import search_of
-from ganger.workloads.experiment.document import FORMAT, Document
+from ganger.workloads.experiment.document import FORMAT, Document, Resources
 from ganger.workloads.experiment.reading import checked
 
 START_SECONDS: Final = 60.0
@@ -84,10 +84,10 @@ def _answering(root: Path, process: subprocess.Popen[bytes]) -> Client:
     raise GangerError(f"the daemon does not start: {said[-1] if said else process.poll()}")
 
 
-def most_at_once(client: connection.Client, wanted: int, gpus: int) -> int:
-    """How many trials of `gpus` GPUs may run at once, at most `wanted` (-1: as many as fit). Raises
-    BadInput where none fits."""
-    have = client.call("GET", "/v1/status", Status).gpus
+def most_at_once(client: connection.Client, wanted: int, each: Resources) -> int:
+    """How many trials may run at once, at most `wanted` (-1: as many as fit), or as many as share
+    the last GPU. Raises BadInput where none fits."""
+    gpus, have = each.gpus, client.call("GET", "/v1/status", Status).gpus
     if have < gpus:
         raise BadInput(
             f"a trial takes {gpus} GPUs, and the cluster has {have}",
@@ -96,14 +96,23 @@ def most_at_once(client: connection.Client, wanted: int, gpus: int) -> int:
             if not have
             else "ask for fewer",
         )
-    fit = int(have // gpus)
-    return fit if wanted < 0 else max(min(wanted, fit), 1)
+    fit = int(have // gpus) * each.per_gpu
+    return fit if wanted < 0 else min(-(-wanted // each.per_gpu) * each.per_gpu, fit)
 
 
 def elsewhere(client: connection.Client) -> bool:
     """Whether trials may run on other machines than this one."""
     status = client.call("GET", "/v1/status", Status)
     return bool(status.nodes > 1 or status.engine != "local")
+
+
+def resources_of(fields: dict[str, Any], where: str) -> Resources:
+    """What each trial holds, of the fields of an experiment; `where` is for errors. Raises
+    BadInput."""
+    try:
+        return msgspec.convert(fields, Resources)
+    except msgspec.ValidationError as error:
+        raise BadInput(str(error), where=where) from None
 
 
 def request_of(fields: dict[str, Any], recipe: str, where: str) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from ganger.integrations.cluster import (
     looked_at,
     most_at_once,
     request_of,
+    resources_of,
     stop,
     submit,
 )
@@ -88,14 +89,15 @@ def tune(
     this process. `parallel` trials run at once, as many as fit at most, each on `gpus` GPUs.
     `checkpoints`: a folder that the trials' own are made in. `experiment`: other fields of an
     experiment file, such as `mode="max"`, `trials=20`, `epochs=9`, `deadline="1h"`, `seed=1`,
-    `resources={"cpus": 2}`.
+    `resources={"cpus": 2}`; with `resources={"share": 0.5}` two run on each GPU.
 
     What trials raise is in their `error`; if none reports, the first of these is raised. Raises
     BadInput, and GangerError where no daemon starts.
     """
     parameters = {name: _parameter(name, each) for name, each in space.items()}
-    with cluster(parallel * gpus) as client:
-        at_once = most_at_once(client, parallel, gpus)
+    each = resources_of(experiment.get("resources", {}) | {"gpus": gpus}, "tune")
+    with cluster(each.held(parallel)) as client:
+        at_once = most_at_once(client, parallel, each)
         folder = keep(client.places.root, function, (), {})
         try:
             (folder / "space").write_bytes(pickle.dumps((Space(parameters), metric)))
@@ -105,7 +107,7 @@ def tune(
                 "metric": metric,
                 "space": parameters,
                 "parallelism": at_once,
-                "resources": {**experiment.get("resources", {}), "gpus": gpus},
+                "resources": each,
                 "command": [sys.executable, "-m", "ganger.integrations.trial", str(folder)],
             }
             own = "" if isinstance(searcher, str) else f"{searcher.__module__}:{searcher.__name__}"

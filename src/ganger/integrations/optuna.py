@@ -39,6 +39,7 @@ from ganger.integrations.cluster import (
 )
 from ganger.integrations.line import Listener
 from ganger.lab.tuning.own_recipe import TRIALS_MAX
+from ganger.workloads.experiment.document import Resources
 
 log = logging.getLogger("ganger.integrations")
 Callback = Callable[[optuna.Study, FrozenTrial], None]
@@ -81,7 +82,7 @@ def optimize(
         raise BadInput("a recipe judges by one value, and the study has several", where="recipe")
     slots = (min(n_jobs, n_trials or n_jobs) if n_jobs > 0 else 4) * gpus
     with cluster(slots) as client:
-        at_once = most_at_once(client, min(n_jobs, n_trials or n_jobs), gpus)
+        at_once = most_at_once(client, min(n_jobs, n_trials or n_jobs), Resources(gpus))
         folder = keep(client.places.root, func, (), {})
         trials = StudyTrials(study, folder, own=bool(recipe))
         line = Listener(trials.answer, elsewhere=elsewhere(client))

@@ -27,6 +27,7 @@ from ganger.mechanisms.common.budgets import Budgets
 from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel, searches
 from ganger.mechanisms.tuning.racing import Racing
+from ganger.mechanisms.tuning.trials import Portion, portion_of
 from ganger.recipes.tuning.easeml import Tenants
 from ganger.service.commands import Ask, Finish, Turn
 from ganger.service.durable.recovery import guard_of
@@ -205,8 +206,8 @@ def policy_over(daemon: Daemon, parent: int) -> Policy:
     return policy.inside(daemon.kernel.view, parent) if isinstance(policy, TwoLevel) else policy
 
 
-def widths_of_more(daemon: Daemon, parent: int) -> int:
-    """How many GPUs a trial has that people add to a search. Raises BadInput for another job, and
+def portion_of_more(daemon: Daemon, parent: int) -> Portion:
+    """What a trial holds that people add to a search. Raises BadInput for another job, and
     where the recipe lets no trial in once it has begun."""
     jobs = daemon.kernel.jobs
     if jobs.kind[parent] != Kind.TUNE:
@@ -219,7 +220,7 @@ def widths_of_more(daemon: Daemon, parent: int) -> int:
             where="recipe",
             mend="submit another search, or use tune.asha, tune.random or another without rounds",
         )
-    return int(getattr(recipe, "gpus", 1))
+    return portion_of(recipe)
 
 
 def unanswered(daemon: Daemon) -> list[Ask]:

@@ -41,6 +41,7 @@ _TYPES: Final = {
 _OWN: Final = ("ganger.web", "static")
 _SCRIPTS: Final = (
     "app.js", "theme.js", "worker.js", "load.js", "enter.js", "lab.js", "charts.js", "cluster.js",
+    "file.js",
 )  # fmt: skip
 _VENDOR: Final = ("htmx.min.js", "uplot.min.js", "uplot.min.css", "htmx.LICENSE", "uplot.LICENSE")
 _FILES: Final = {
@@ -54,18 +55,19 @@ _FILES: Final = {
 def application(pages: Pages) -> Starlette:
     """The application over `pages`."""
     get, post = ["GET"], ["POST"]
-    routes = [
+    routes = [Route("/", _seen(lab.lab, full=True), methods=get)] if pages.lab else _of_a_daemon()
+    routes += [
+        Route("/events", _seen(entrance.events), methods=get),
+        Route("/static/{name:path}", static, methods=get),
         Route("/recipes", _seen(recipes.recipes), methods=get),
         Route("/recipes/cards", _seen(recipes.recipe_cards), methods=get),
         Route("/recipes/{name}", _seen(recipes.recipe), methods=get),
         Route("/recipes/{name}/schedule.svg", _seen(recipes.recipe_schedule), methods=get),
         Route("/sessions", _seen(entrance.sessions, full=True), methods=get),
         Route("/sessions/end", _seen(entrance.end_session), methods=post),
-        Route("/events", _seen(entrance.events), methods=get),
         Route("/enter", entrance.enter_page, methods=get),
         Route("/enter", entrance.enter, methods=post),
         Route("/favicon.ico", _nothing, methods=get),
-        Route("/static/{name:path}", static, methods=get),
         Route("/lab", _seen(lab.lab, full=True), methods=get),
         Route("/lab", _seen(lab.begin), methods=post),
         Route("/lab/{number}", _seen(lab.result, full=True), methods=get),
@@ -83,10 +85,6 @@ def application(pages: Pages) -> Starlette:
         Route("/lessons/{name}/{number}/tables.csv", _seen(lessons.csv, full=True), methods=get),
         Route("/lessons/{name}/{number}/end", _seen(lessons.end), methods=post),
     ]
-    if pages.lab:
-        routes.append(Route("/", _seen(lab.lab, full=True), methods=get))
-    else:
-        routes += _of_a_daemon()
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http})
     app.router.redirect_slashes = False
     app.state.pages = pages
@@ -94,34 +92,35 @@ def application(pages: Pages) -> Starlette:
 
 
 def _of_a_daemon() -> list[Route]:
-    """The pages over a daemon."""
+    """The pages over a daemon. A request looks at one after the other: first stands what every open
+    page asks for again and again."""
     get, post = ["GET"], ["POST"]
     return [
-        Route("/", _seen(cluster.cluster), methods=get),
+        Route("/queue/rows", _seen(queue.queue_rows), methods=get),
         Route("/cluster/map", _seen(cluster.cluster_map), methods=get),
+        Route("/jobs/{job}/now", _seen(job.job_now, full=True), methods=get),
+        Route("/jobs/{job}/log", _seen(job.log, full=True), methods=get),
+        Route("/nodes/rows", _seen(cluster.node_rows), methods=get),
+        Route("/tenants/rows", _seen(tenants.tenant_rows), methods=get),
+        Route("/experiments/rows", _seen(families.experiment_rows), methods=get),
+        Route("/services/rows", _seen(families.service_rows), methods=get),
+        Route("/", _seen(cluster.cluster), methods=get),
         Route("/cluster/load", _seen(cluster.load), methods=get),
         Route("/nodes", _seen(cluster.nodes), methods=get),
-        Route("/nodes/rows", _seen(cluster.node_rows), methods=get),
         Route("/nodes/orders", _seen(cluster.node_orders), methods=post),
         Route("/tenants", _seen(tenants.tenants), methods=get),
-        Route("/tenants/rows", _seen(tenants.tenant_rows), methods=get),
         Route("/tenants/usage", _seen(tenants.usage), methods=get),
         Route("/queue", _seen(queue.queue), methods=get),
-        Route("/queue/rows", _seen(queue.queue_rows), methods=get),
         Route("/queue/orders", _seen(queue.orders), methods=post),
         Route("/queue/ahead", _seen(queue.ahead), methods=post),
         Route("/jobs/{job}", _seen(job.job, full=True), methods=get),
-        Route("/jobs/{job}/now", _seen(job.job_now, full=True), methods=get),
         Route("/jobs/{job}/why", _seen(queue.why, full=True), methods=get),
-        Route("/jobs/{job}/log", _seen(job.log, full=True), methods=get),
         Route("/jobs/{job}/log/file", _seen(job.log_file, full=True), methods=get),
         Route("/jobs/{job}/again", _seen(job.again), methods=post),
         Route("/jobs/{job}/children", _seen(families.children, full=True), methods=get),
         Route("/jobs/{job}/windows", _seen(families.windows, full=True), methods=get),
         Route("/experiments", _seen(families.experiments), methods=get),
-        Route("/experiments/rows", _seen(families.experiment_rows), methods=get),
         Route("/services", _seen(families.services), methods=get),
-        Route("/services/rows", _seen(families.service_rows), methods=get),
         Route("/whatif", _seen(whatif.whatif, full=True), methods=get),
         Route("/whatif", _seen(whatif.begin), methods=post),
         Route("/whatif/{number}", _seen(whatif.result, full=True), methods=get),

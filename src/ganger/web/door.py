@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Final
 from urllib.parse import parse_qsl
 
-from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -18,6 +16,9 @@ from ganger.web.connections import know
 from ganger.web.sessions import Session, Sessions, is_own
 
 FORM_BYTES_MAX: Final = 64 << 10
+TRACE_BYTES_MAX: Final = 1 << 20
+"""Of a text that a browser sends to the lab; in a form each byte may take three."""
+LARGE_FORMS: Final = {"/lab": 3 * TRACE_BYTES_MAX + FORM_BYTES_MAX}
 FIELDS_MAX: Final = 1000
 CSRF: Final = "csrf"
 """The field of every form that changes something."""
@@ -41,6 +42,7 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+_HEADERS: Final = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,9 @@ class Door:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-                headers.setdefault("Cache-Control", "no-store")
+                headers = message["headers"] = [*message["headers"], *_HEADERS]
+                if not any(name == b"cache-control" for name, _ in headers):
+                    headers.append((b"cache-control", b"no-store"))
             await send(message)
 
         answer = await self._refusal(scope, receive)
@@ -138,12 +139,11 @@ class Door:
         return None
 
     def _session(self, request: Request) -> Session | None:
-        try:
-            jar = SimpleCookie(request.headers.get("cookie", "")[:4096])
-        except CookieError:
-            return None
-        morsel = jar.get(self._address.cookie)
-        return self._sessions.of(morsel.value) if morsel is not None else None
+        for each in request.headers.get("cookie", "")[:4096].split(";"):
+            name, _, value = each.strip().partition("=")
+            if name == self._address.cookie and (session := self._sessions.of(value)) is not None:
+                return session
+        return None
 
 
 def _is_page(request: Request) -> bool:
@@ -161,10 +161,11 @@ async def _form(request: Request) -> dict[str, list[str]] | None:
     if kind != "application/x-www-form-urlencoded":
         return None
     body = bytearray()
+    limit = LARGE_FORMS.get(request.scope["path"], FORM_BYTES_MAX)
     try:
         async for part in request.stream():
             body += part
-            if len(body) > FORM_BYTES_MAX:
+            if len(body) > limit:
                 return None
     except ClientDisconnect:
         return None

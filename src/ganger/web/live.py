@@ -48,7 +48,8 @@ class Live:
         self.up = False
         self.answered = 0.0
         """When the daemon last answered, in Unix seconds."""
-        self.leaving = False
+        self.leaving = asyncio.Event()
+        """Set when the pages end: streams end by themselves."""
         self.samples: deque[Sample] = deque(maxlen=int(_DAY_SECONDS / SAMPLE_SECONDS))
         self.streams = 0
         self.used = time.monotonic()
@@ -134,7 +135,7 @@ class Live:
         try:
             sent, beat = self.tick, time.monotonic()
             yield b"retry: 2000\n\n" + self.hello()
-            while not self.leaving:
+            while not self.leaving.is_set():
                 changed = self._changed
                 if sent == self.tick:
                     try:
@@ -146,6 +147,8 @@ class Live:
                         continue
                 sent, beat = self.tick, time.monotonic()
                 yield self.hello()
-                await asyncio.sleep(LOOK_SECONDS * max(1, self.streams / _BUSY / 10))
+                with contextlib.suppress(TimeoutError):
+                    pause = LOOK_SECONDS * max(1, self.streams / _BUSY / 10)
+                    await asyncio.wait_for(self.leaving.wait(), pause)
         finally:
             self.streams -= 1

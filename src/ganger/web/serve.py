@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -34,6 +37,8 @@ ALONE_SECONDS: Final = 600.0
 """So do those without a daemon and without anybody who looks, sooner."""
 _NICENESS: Final = 5
 _PREFIX_MAX: Final = 200
+_GARBAGE: Final = 20_000
+"""Objects that a search for garbage waits for: a request leaves some dozens."""
 
 
 def address_of(settings: Settings, name: str) -> Address:
@@ -74,6 +79,18 @@ def own_name(folder: Path) -> str:
     return f"ganger-{text}.localhost"
 
 
+class _Listener(uvicorn.Server):
+    """uvicorn handles SIGTERM and SIGINT itself while it serves: here they end the pages."""
+
+    def __init__(self, config: uvicorn.Config, end: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end = end
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """End the pages; streams of changes end first."""
+        self._end()
+
+
 class Server:
     """The pages of one home, until they are ended."""
 
@@ -102,7 +119,7 @@ class Server:
         )
         self._listening: asyncio.Server | None = None
         self._own = 0
-        self._uvicorn = uvicorn.Server(
+        self._uvicorn = _Listener(
             uvicorn.Config(
                 Door(application(self._pages), self._sessions, address),
                 http=Connection,
@@ -118,7 +135,8 @@ class Server:
                 server_header=False,
                 log_config=None,
                 proxy_headers=False,
-            )
+            ),
+            self.stop,
         )
 
     @property
@@ -135,7 +153,7 @@ class Server:
 
     def stop(self) -> None:
         """End, after what is being answered."""
-        self._live.leaving = True
+        self._live.leaving.set()
         self._uvicorn.should_exit = True
 
     async def _main(self) -> None:
@@ -193,7 +211,10 @@ def main(text: str) -> int:
         settings = msgspec.json.decode(text, type=Settings)
         with contextlib.suppress(OSError):
             os.nice(_NICENESS)  # no job and no decision waits for a page
-        Server(settings).run()
+        server = Server(settings)
+        gc.freeze()  # what is loaded stays: no search for garbage goes through it again
+        gc.set_threshold(_GARBAGE)
+        server.run()
     except GangerError as error:
         print(f"ganger: {error}", file=sys.stderr)
         return 2

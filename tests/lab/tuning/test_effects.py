@@ -13,6 +13,8 @@ from ganger.workloads.curves.parametric import Formula
 from ganger.workloads.experiment.document import FORMAT, Budget, Document
 from ganger.workloads.experiment.reading import checked
 
+pytestmark = pytest.mark.long
+
 SPACE = {
     "lr": Parameter(low=1e-4, high=1e-1, log=True),
     "x": Parameter(),

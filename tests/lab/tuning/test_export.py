@@ -44,3 +44,15 @@ def test_many_reports_of_a_trial_are_heard_each_once() -> None:
         made.hear(epoch, 2.0, {"loss": 0.25})
     assert len(made.reports) == 50_002
     assert list(made.reports)[-2:] == [50_000.0, 50_001.0]
+
+
+def test_a_study_spreads_by_the_logarithm_what_differs_a_hundredfold(tmp_path: Path) -> None:
+    optuna = pytest.importorskip("optuna")
+    points = ({"lr": "0.1", "x": "1"}, {"lr": "0.001", "x": "2"})
+    trials = [Tried(str(at), point, ended=True) for at, point in enumerate(points)]
+    for each in trials:
+        each.hear(1.0, 2.0, {"loss": 0.5})
+    write(tmp_path / "study.db", trials, "loss", more_is_better=False)
+    study = optuna.load_study(study_name="study", storage=f"sqlite:///{tmp_path}/study.db")
+    among = study.trials[0].distributions
+    assert (among["lr"].log, among["x"].log) == (True, False)

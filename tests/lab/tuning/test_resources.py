@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ganger.core.errors import BadInput
-from ganger.core.spec import ClusterSpec, GpuType, Needs, NodeSpec, Shape
+from ganger.core.spec import ClusterSpec, GpuType, Needs, NodeSpec, Role, Shape
 from ganger.lab.tuning.live import search_of
 from ganger.workloads.experiment.document import Resources
 from lab.tuning.searches import Searched, experiment, searched, table
@@ -67,3 +69,64 @@ def test_what_is_no_amount_is_one_sentence() -> None:
     with pytest.raises(BadInput, match="'much' is not a valid amount of memory") as refused:
         experiment(1, trials=1, resources=Resources(memory="much"))
     assert refused.value.where == "x.toml: resources: memory"
+
+
+def halves(recipe: str, parallelism: int = 4, **more: Any) -> Searched:
+    """Six trials of four epochs of a second, on halves of GPUs."""
+    resources = Resources(share=0.5, **more)
+    found = experiment(parallelism, trials=6, resources=resources)
+    return searched(found, table(*[[3.0, 2.0, 1.0, 0.5]] * 6), recipe)
+
+
+def test_trials_on_halves_of_gpus_run_two_on_each_and_slow_each_other() -> None:
+    """Two GPUs: four trials at once. Each keeps its GPU busy all the time, so that two take twice
+    as long: 8 s for four of them, 8 more for the other two, which share one GPU."""
+    search = halves("tune.random")
+    first = [each for each in search.actions() if each[1] == "start" and each[0] == 0.0]
+    assert len(first) == 4
+    shape = search.kernel.jobs.spec(1).shape
+    assert shape.roles == (Role(needs=Needs(share=500)),)
+    metrics = search.run.metrics
+    assert (metrics["seconds"], metrics["gpu_hours"]) == (16.0, pytest.approx(16 * 2 / 3600))
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    ["tune.random", "tune.sha", "tune.asha", "tune.asha(variant=promote)",
+     "tune.median", "tune.pbt", "tune.hyperband(epochs=2,eta=2)"],
+)  # fmt: skip
+def test_every_baseline_gives_parts(recipe: str) -> None:
+    """With `gpu_use` 0.5 two trials on one GPU take 1.25 times as long each."""
+    search = halves(recipe, 2, gpu_use=0.5)
+    assert sum(word == "start" and not at for at, word, _ in search.actions()) == 2
+    assert min(at for at, _, _ in search.actions() if at) in (1.25, 5.0)
+
+
+def test_cores_and_memory_go_with_a_part() -> None:
+    search = halves("tune.random", cpus=1.5, memory="512M")
+    needs = Needs(share=500, cpus=1500, memory=512)
+    assert search.kernel.jobs.spec(1).shape.roles == (Role(needs=needs),)
+
+
+def test_a_live_search_asks_for_whole_gpus_for_parts() -> None:
+    resources = Resources(share=0.25, cpus=1.5, memory="512M")
+    fields = search_of(experiment(8, trials=9, resources=resources, command=["train"]), "tune.asha")
+    assert (fields["gpus"], fields["cpus"], fields["memory"]) == (2, 6.0, 2048)
+    assert "share=0.25" in fields["recipe"]
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "recipe", "resources", "says"),
+    [
+        (3, "tune.asha", Resources(share=0.5), "on each of which 2 trials run"),
+        (4, "tune.asha", Resources(share=0.5, gpus=2), "a share is of one GPU"),
+        (4, "tune.asha", Resources(share=0.5, most_gpus=2), "a share is of one GPU"),
+        (4, "hypersched", Resources(share=0.5), "hypersched gives trials no stated part"),
+        (4, "tune.asha(gpus=2,share=0.5)", Resources(gpus=2), "a share is of one GPU"),
+    ],
+)
+def test_a_share_that_cannot_be_is_one_sentence(
+    parallelism: int, recipe: str, resources: Resources, says: str
+) -> None:
+    with pytest.raises(BadInput, match=says):
+        search_of(experiment(parallelism, trials=6, resources=resources, command=["t"]), recipe)

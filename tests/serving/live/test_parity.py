@@ -16,6 +16,8 @@ from ganger.core.errors import BadInput
 from ganger.lab.serving.parity import COMPARED, Pair, Study, goodput_off
 from serving.live.nets import models_file, times
 
+pytestmark = pytest.mark.long
+
 two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="it needs two cores")
 
 

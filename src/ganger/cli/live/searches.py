@@ -17,7 +17,7 @@ from ganger.cli import completion
 from ganger.cli.live.jobs import path_of
 from ganger.cli.text import clock, print_json, table
 from ganger.client.answering.families import ChildAnswer, FamilyAnswer, ReportAnswer
-from ganger.client.answers import JobDetail, NodeAnswer
+from ganger.client.answers import JobDetail, NodeAnswer, Status
 from ganger.client.connection import Client, NoDaemon, Refusal
 from ganger.client.grid import spoken
 from ganger.client.shown import shown
@@ -42,15 +42,27 @@ def search_named(client: Client, search: str) -> JobDetail:
     return detail
 
 
+def note_apart(client: Client) -> None:
+    """Say that copies of trials may find nothing, where nodes are several and none knows of a
+    folder that all see."""
+    if client.call("GET", "/v1/status", Status).nodes > 1:
+        click.echo(
+            "ganger: without --checkpoints a copy on another machine than the trial that it copies"
+            " finds nothing saved, and begins anew",
+            err=True,
+        )
+
+
 def fitted(experiment: Experiment, gpus: int) -> Experiment:
-    """The experiment on a cluster of so many GPUs: no more trials at once than fit there, unless
-    the user states how many."""
+    """The experiment on a cluster of `gpus` GPUs. At most as many trials run at once as fit there,
+    and they fill whole GPUs."""
     from dataclasses import replace
 
     import msgspec
 
     document = experiment.document
-    fit = max(min(document.parallelism, gpus // document.resources.gpus), 1)
+    each = document.resources
+    fit = max(min(document.parallelism, gpus // each.gpus * each.per_gpu), each.per_gpu)
     return replace(experiment, document=msgspec.structs.replace(document, parallelism=fit))
 
 

@@ -25,6 +25,7 @@ from ganger.cli.live.searches import (
     fitted,
     going_on,
     no_best,
+    note_apart,
     print_front,
     propose,
     prune,
@@ -126,6 +127,8 @@ def tune() -> None:
     help="Trials at once. Default: 4, or as many as fit.",
 )
 @click.option("--gpus", type=click.IntRange(1, 4096), help="GPUs of each trial. Default: 1.")
+@click.option("--share", type=FloatRange(0.001, 1),
+    help="The part of one GPU that each trial has: 0.5 lets two run on each.")  # fmt: skip
 @click.option("--cpus", "-c", type=FloatRange(0, 4096), help="Cores with each of its GPUs.")
 @click.option("--memory", metavar="SIZE", help="Host memory with each of its GPUs, like 8GiB.")
 @click.option("--deadline", default="", metavar="TIME", help="All trials end by then, like 1h.")
@@ -193,6 +196,8 @@ def run(
         "env": {**environment(None), **variables(env)},
     }
     request = convert(fields, "tune")
+    if client is not None and request.recipe.startswith("tune.pbt") and not checkpoints:
+        note_apart(client)
     if client is None:
         show_forecast(experiment, request, warm_start, options, as_json=as_json)
         return

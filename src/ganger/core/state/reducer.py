@@ -41,6 +41,7 @@ from ganger.core.state.transitions import (
     CANCELLED,
     FAILED,
     FINISHED,
+    PENDING,
     REQUEUED,
     RUNNING,
     STARTING,
@@ -146,8 +147,15 @@ class Reducer(Transitions):
         return PROGRESSED
 
     def _finished(self, event: Finished) -> int:
-        job = event.job
-        if event.attempt != self._attempt[job] or not STARTING <= self._phase[job] <= STOPPING:
+        job, phase = event.job, self._phase[event.job]
+        if event.attempt != self._attempt[job]:
+            replaced = (job, event.attempt) in self._letting_go  # else it was told before
+            self._old_attempt_gone(job, event.attempt)
+            if not replaced or phase not in (PENDING, BLOCKED):
+                return 0
+            self._leave_the_line(job)  # what replaced it never ran
+            return self._end(job, FINISHED)
+        if not STARTING <= phase <= STOPPING:
             return 0
         self._accrue(job)
         self._let_go(job)

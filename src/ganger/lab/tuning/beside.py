@@ -77,7 +77,7 @@ class Entry:
         job = search_job(experiment, cluster)
         resources = experiment.document.resources
         profile = profile_of(resources, choice.policy)
-        refuse_hopeless(choice.policy, experiment.document.parallelism * resources.gpus, profile)
+        refuse_hopeless(choice.policy, resources.held(experiment.document.parallelism), profile)
         return msgspec.structs.replace(job, inner=text, submitted=self.at, priority=self.priority)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ganger.core.errors import BadInput
+from ganger.workloads.curves.table import LOG_FROM
 from ganger.workloads.files import in_place_of
 from ganger.workloads.readers.ganger_trace import import_pyarrow
 
@@ -132,7 +133,8 @@ def _study(
 
 
 def _distributions(trials: Sequence[Tried]) -> dict[str, BaseDistribution]:
-    """The smallest ranges that hold all values; what is not a number is a choice."""
+    """The smallest ranges that hold all values, spread by their logarithm where the space of a
+    curve table would be; what is not a number is a choice."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
     words: dict[str, dict[str, None]] = {}
@@ -143,7 +145,8 @@ def _distributions(trials: Sequence[Tried]) -> dict[str, BaseDistribution]:
     for name, each in words.items():
         try:
             numbers = [float(word) for word in each]
-            ranges[name] = FloatDistribution(min(numbers), max(numbers))
+            low, high = min(numbers), max(numbers)
+            ranges[name] = FloatDistribution(low, high, log=low > 0 and high >= LOG_FROM * low)
         except ValueError:
             ranges[name] = CategoricalDistribution(tuple(each))
     return ranges

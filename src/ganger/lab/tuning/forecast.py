@@ -149,7 +149,7 @@ def _bounds(experiment: Experiment, trials: int) -> dict[str, float]:
     """What limits hold the figures to, whatever trials do."""
     document, budget = experiment.document, experiment.document.budget
     bounds: dict[str, float] = {"trials": trials} if trials else {}
-    gpus = document.parallelism * document.resources.gpus
+    gpus = document.resources.held(document.parallelism)
     if experiment.deadline < NEVER:
         bounds["seconds"] = experiment.deadline / SECOND
         bounds["gpu_hours"] = gpus * bounds["seconds"] / 3600

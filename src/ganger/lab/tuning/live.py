@@ -8,6 +8,7 @@ from typing import Any, Final, get_type_hints
 
 from ganger.core.errors import BadInput
 from ganger.core.tuning.space import Point, spelled
+from ganger.core.units import parse_memory
 from ganger.lab.tuning.own_recipe import TRIALS_MAX, own_recipe, written
 from ganger.lab.tuning.own_searcher import OUTSIDE, is_own
 from ganger.lab.tuning.recipes import Chosen, chosen
@@ -35,15 +36,15 @@ def search_of(experiment: Experiment, recipe: str) -> dict[str, Any]:
     choice = settled(experiment, recipe)
     text = written(recipe_text(choice), limits_in_words(experiment), experiment.constraints)
     own_recipe(text)  # before so many configurations are drawn
-    resources = document.resources
+    resources, parts = document.resources, document.resources.per_gpu
     return {
         "kind": "tune",
         "command": document.command,
         "name": document.name,
-        "gpus": document.parallelism * resources.gpus,
+        "gpus": resources.held(document.parallelism),
         "gpu_types": resources.gpu_types,
-        "cpus": resources.cpus,
-        "memory": resources.memory,
+        "cpus": resources.cpus * parts,
+        "memory": resources.memory if parts == 1 else parse_memory(resources.memory) * parts,
         "tenant": document.tenant,
         "metric": document.metric,
         "metrics": document.metrics,

@@ -61,7 +61,7 @@ def race(
     document = experiment.document
     cluster = own_cluster(experiment)
     nodes, profiles = Nodes(cluster.check()), Profiles()
-    asked = document.parallelism * document.resources.gpus
+    asked = document.resources.held(document.parallelism)
     shape = Shape((Role(size=asked, least=1, most=asked),))
     search = declare([JobSpec(name=document.name, kind=Kind.TUNE, shape=shape, restore=0)])
     kernel = Kernel(

@@ -101,6 +101,14 @@ def chosen(recipe: str, experiment: Experiment) -> Chosen:
             mend="see `ganger recipes --plane tuning`",
         )
     said: dict[str, Any] = {"mode": Mode(document.mode), "gpus": document.resources.gpus}
+    if document.resources.share < 1.0:
+        if "share" not in named.parameters:
+            raise BadInput(
+                f"{named.name} gives trials no stated part of a GPU",
+                where=f"{experiment.where}: resources: share",
+                mend="leave it out, or use a recipe such as tune.asha",
+            )
+        said["share"] = document.resources.share
     if document.resources.most_gpus:
         said["most_gpus"] = document.resources.most_gpus
     if experiment.deadline < NEVER:

@@ -85,13 +85,16 @@ class Told(Ignorant):
 
 
 def needs_of(resources: Resources) -> Needs:
-    """What goes with each GPU of a trial."""
-    return Needs(cpus=round(resources.cpus * WHOLE), memory=parse_memory(resources.memory))
+    """What goes with each GPU of trials."""
+    each = resources.per_gpu
+    return Needs(
+        cpus=round(resources.cpus * WHOLE) * each, memory=parse_memory(resources.memory) * each
+    )
 
 
 def own_cluster(experiment: Experiment) -> ClusterSpec:
     """Just the GPUs that an experiment asks for, in nodes of up to 8."""
-    asked = experiment.document.parallelism * experiment.document.resources.gpus
+    asked = experiment.document.resources.held(experiment.document.parallelism)
     types = experiment.document.resources.gpu_types
     kind = types[0] if types else "GPU"
     whole, rest = divmod(asked, _NODE_GPUS)
@@ -130,7 +133,7 @@ def run_experiment(
     policy = Limited(choice.policy, limits) if limits else choice.policy
     reports = reports_of(experiment, configurations)
     profiles = Profiles(default=profile_of(document.resources, choice.policy))
-    asked = document.parallelism * document.resources.gpus
+    asked = document.resources.held(document.parallelism)
     refuse_hopeless(policy, asked, profiles.default)
     draws = Slowed(configurations, place.stragglers, seed)
     oracle = Told(profiles.default, reports if choice.needs_durations else None, draws.believed)
@@ -261,7 +264,7 @@ def refuse_infeasible(
     if first is None:
         return
     epoch, at = first
-    gpus = experiment.document.parallelism * experiment.document.resources.gpus
+    gpus = experiment.document.resources.held(experiment.document.parallelism)
     hours = gpus * at / HOUR
     cheapest = min((price for _, price in limits.prices), default=0.0)
     for name, limit, needs, unit in (
@@ -297,7 +300,10 @@ def choose(
 
 def profile_of(resources: Resources, policy: Search) -> Profile:
     """How fast trials are on more GPUs, and beside each other on one, where they may be."""
-    shares = resources.gpu_use < 1.0 or getattr(policy, "divider", None) is not None
+    shares = (
+        min(resources.gpu_use, resources.share) < 1.0
+        or getattr(policy, "divider", None) is not None
+    )
     use = {"gpu": resources.gpu_use} if shares else {}
     return Profile(scaling=tuple(resources.scaling), utilisation=use)
 
@@ -305,7 +311,7 @@ def profile_of(resources: Resources, policy: Search) -> Profile:
 def search_job(experiment: Experiment, cluster: ClusterSpec) -> JobSpec:
     """The search as a job. Raises BadInput if the cluster is too small for it."""
     document = experiment.document
-    asked = document.parallelism * document.resources.gpus
+    asked = document.resources.held(document.parallelism)
     types, needs = document.resources.gpu_types, needs_of(document.resources)
     has = sum(
         node.count * _gpus_with(node, needs)

@@ -19,8 +19,11 @@ from ganger.core.view import View
 def believed_duration(view: View, ids: Any) -> NDArray[np.float64]:
     """Expected run time: the oracle's, else the user's estimate, else the limit, else forever."""
     told = view.oracle.duration(view, ids)
+    unknown = np.isnan(told)
+    if not unknown.any():
+        return told
     own = np.where(view.jobs.estimate[ids] < NEVER, view.jobs.estimate[ids], view.jobs.limit[ids])
-    believed: NDArray[np.float64] = np.where(np.isnan(told), own, told)
+    believed: NDArray[np.float64] = np.where(unknown, own, told)
     return believed
 
 

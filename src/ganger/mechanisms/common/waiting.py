@@ -78,6 +78,9 @@ MECHANISMS: Final = {
     "Budgets": "the budgets of tenants",
     "MarketPolicy": "the market of GPUs by slot",
     "Rifling": "what was learned of waiting",
+    "Starting": "choices of what starts next",
+    "Placing": "choices of nodes",
+    "Growing": "choices of sizes",
     "RentingPolicy": "the machines that can be rented",
 }
 """What refuses, in words, by `Reason.by`."""

@@ -11,7 +11,7 @@ from ganger.core.plan import Plan, Spawn
 from ganger.core.view import View
 from ganger.mechanisms.placement.place import PACK, Placer
 from ganger.mechanisms.tuning.halving import HalvingMemory, SuccessiveHalving
-from ganger.mechanisms.tuning.trials import Mode
+from ganger.mechanisms.tuning.trials import Mode, Portion
 
 
 def brackets(longest: float, eta: int, first: float) -> list[tuple[int, float]]:
@@ -42,7 +42,7 @@ class Hyperband:
     first: float
     rounds: int
     mode: Mode
-    gpus: int
+    each: Portion
     searcher: str = ""
     """The searcher that belongs to the recipe and learns from what trials report, if one does."""
     place: Placer = PACK
@@ -82,7 +82,7 @@ class Hyperband:
             self.eta,
             judged,
             self.mode,
-            self.gpus,
+            self.each,
             self.longest,
             one_by_one=bool(self.searcher),
             place=self.place,

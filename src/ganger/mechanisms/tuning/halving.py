@@ -18,6 +18,7 @@ from ganger.mechanisms.tuning.trials import (
     CHANGES,
     Line,
     Mode,
+    Portion,
     badness,
     broke,
     may_start,
@@ -90,7 +91,7 @@ class SuccessiveHalving:
     for more than `longest` epochs: a rung that ends there is the last one, and its trials end with
     it.
 
-    A search that has fewer children than `trials` asks for so many more, each on `gpus` GPUs.
+    A search that has fewer children than `trials` asks for so many more, `each` on its portion.
     A trial that broke down, or never reported, is the worst; one that breaks down ends. Of equal
     ones the earlier is better.
     """
@@ -100,7 +101,7 @@ class SuccessiveHalving:
     eta: int
     first: float
     mode: Mode
-    gpus: int
+    each: Portion
     longest: float = ENDLESS
     one_by_one: bool = False
     """Whether trials are asked for where there is room, so that a searcher has heard of others."""
@@ -122,7 +123,7 @@ class SuccessiveHalving:
         wanted = self._wanted(view, found, trials, begins=memory is None) if not rung else 0
         if wanted:
             widest = self.staged.most_gpus if self.staged is not None else 0
-            view.draft.act(Spawn(parent, trial_of(view, parent, self.gpus, widest), wanted))
+            view.draft.act(Spawn(parent, trial_of(view, parent, self.each, widest), wanted))
         coming = wanted + view.spawning.get(parent, 0)
         while self._halves(trials, rung) and not (found.open or coming):
             look = trials = found.begin(self._promote(view, trials, rung))
@@ -138,7 +139,7 @@ class SuccessiveHalving:
                 return plan, HalvingMemory(rung, trials, rung)
             self._widen(view, found.open, width)
             granted = rung
-        all_run = found.line.start(view, self.place, found.open.__contains__, width)
+        all_run = found.line.start(view, self.place, found.open.__contains__, self.each, width)
         reasons = [] if all_run else [self._why_waiting(trials, rung, width)]
         return view.draft.plan(reasons, until=CHANGES), HalvingMemory(rung, trials, granted)
 
@@ -146,7 +147,7 @@ class SuccessiveHalving:
         """Why trials of the rung do not run."""
         return why_waiting(
             "SuccessiveHalving",
-            width or self.gpus,
+            width or self.each.part,
             rung_trials=len(trials),
             rung_end_epochs=self._goal(trials, rung),
         )
@@ -175,7 +176,7 @@ class SuccessiveHalving:
         coming = view.spawning.get(view.within, 0)
         missing = self.trials - len(trials) - coming
         if self.one_by_one:
-            room = int(view.at.size[view.within]) // self.gpus
+            room = self.each.fit(int(view.at.size[view.within]))
             return max(min(missing, room - len(found.open) - coming), 0)
         return max(missing, 0) if begins else 0
 

@@ -25,6 +25,7 @@ from ganger.mechanisms.tuning.trials import (
     CHANGES,
     Line,
     Mode,
+    Portion,
     badness,
     broke,
     may_start,
@@ -264,7 +265,7 @@ class Divider(Protocol):
 
 @dataclass(frozen=True)
 class Racing:
-    """As many trials run as the grant has room for, each on `gpus` GPUs. Where there is room for
+    """As many trials run as the grant has room for, `each` on its portion. Where there is room for
     one more, one that was set aside goes on if `judge` says so; else a new one is asked for, until
     there have been `trials`. What is left then goes to those that `dealer` says, if there is
     one. Where there is a `divider`, that says instead how many run, and on what."""
@@ -273,7 +274,7 @@ class Racing:
     judge: Judge
     trials: int
     mode: Mode
-    gpus: int
+    each: Portion
     searcher: str = ""
     """The searcher that belongs to the recipe, if one does."""
     place: Placer = PACK
@@ -294,11 +295,11 @@ class Racing:
         if self.divider is not None:
             all_run = self.divider.divide(race)
         else:
-            all_run = known.line.start(view, self.place, race.goals.__contains__)
+            all_run = known.line.start(view, self.place, race.goals.__contains__, self.each)
         if self.dealer is not None:
             self._deal(race, self.dealer, self._free(race, search))
         raced = len(race.goals)
-        reasons = [] if all_run else [why_waiting("Racing", self.gpus, raced_trials=raced)]
+        reasons = [] if all_run else [why_waiting("Racing", self.each.part, raced_trials=raced)]
         return view.draft.plan(reasons, until=CHANGES), race.remembered()
 
     def over(self, view: View, memory: RacingMemory) -> bool:
@@ -353,7 +354,7 @@ class Racing:
         view = race.view
         for copied in race.copies:
             view.draft.act(Spawn(search, self._trial(view, search, known), 1, copied))
-        room = self._free(race, search) // self.gpus
+        room = self._room(race, search)
         free = room - view.spawning.get(search, 0) - len(race.copies)
         if race.closed or (self.dealer is not None and self.dealer.closes(race)):
             race.closed, race.asked, free = True, self.trials, 0
@@ -384,18 +385,21 @@ class Racing:
             resumed += 1
         return resumed
 
+    def _room(self, race: Race, search: int) -> int:
+        """How many more trials may be in the race."""
+        if self.dealer is not None:
+            return self._free(race, search) // self.each.gpus
+        gpus: int = race.view.at.size[search]
+        slots = self.each.fit(gpus) if self.divider is None else self.divider.slots(gpus)
+        return slots - len(race.goals)
+
     def _free(self, race: Race, search: int) -> int:
-        """The GPUs of the grant that no trial in the race has, or will start on; where a divider
-        says how many run, how many more may."""
+        """The GPUs of the grant that no trial in the race has, or will start on."""
         at, draft = race.view.at, race.view.draft
         free: int = at.size[search]
-        if self.divider is not None:
-            return self.divider.slots(free) - len(race.goals)
-        if self.dealer is None:
-            return free - self.gpus * len(race.goals)
         for job in race.goals:
             held = draft.holds(job)
-            free -= self.gpus if held is None else sum(s.devices.bit_count() for s in held)
+            free -= self.each.gpus if held is None else sum(s.devices.bit_count() for s in held)
         return free
 
     def _deal(self, race: Race, dealer: Dealer, free: int) -> None:
@@ -407,7 +411,7 @@ class Racing:
             if view.at.phase[job] != _RUNNING and view.draft.holds(job) is not None
         ]
         race.timing = race.timing.among(race.goals).ordered(begin, view.now)
-        free -= self.gpus * view.spawning.get(view.within, 0) + self.gpus * race.asking
+        free -= self.each.gpus * (view.spawning.get(view.within, 0) + race.asking)
         if free > 0:
             grown = [each for each in dealer.widths(race, free) if resize(view, *each, self.place)]
             race.timing = race.timing.ordered([job for job, _ in grown], view.now, anew=True)
@@ -417,7 +421,7 @@ class Racing:
         if known.trial is None:
             sizes = self.dealer or self.divider
             widest = sizes.most_gpus if sizes is not None else 0
-            known.trial = trial_of(view, search, self.gpus, widest)
+            known.trial = trial_of(view, search, self.each, widest)
         return known.trial
 
 

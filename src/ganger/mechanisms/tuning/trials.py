@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from enum import Enum
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, NamedTuple
 
 from ganger.core.errors import InvariantError
 from ganger.core.events import CAPACITY_FREED, COMMANDED, EVALUATED, QUEUED
@@ -14,9 +14,9 @@ from ganger.core.plan import Reason
 from ganger.core.spec import JobSpec, Kind, Needs, Role, Shape
 from ganger.core.state.facts import Curve
 from ganger.core.state.jobs import Phase
-from ganger.core.units import NEVER
+from ganger.core.units import NEVER, WHOLE
 from ganger.core.view import View
-from ganger.mechanisms.common.reconcile import Want, placed
+from ganger.mechanisms.common.reconcile import Want, placed, with_share
 from ganger.mechanisms.placement.place import Placer
 
 CHANGES: Final = CAPACITY_FREED | COMMANDED | EVALUATED | QUEUED
@@ -31,6 +31,28 @@ class Mode(Enum):
 
     MIN = "min"
     MAX = "max"
+
+
+class Portion(NamedTuple):
+    """What each trial holds: whole GPUs, or `share` thousandths of one."""
+
+    gpus: int = 1
+    share: int = WHOLE
+
+    @property
+    def part(self) -> float:
+        """In GPUs."""
+        return self.gpus * self.share / WHOLE
+
+    def fit(self, gpus: int) -> int:
+        """How many trials have room on so many GPUs at once."""
+        return gpus * (WHOLE // self.share) // self.gpus
+
+
+def portion_of(policy: object) -> Portion:
+    """What a policy over trials gives each at first."""
+    each = getattr(policy, "each", None)
+    return each if isinstance(each, Portion) else Portion(getattr(policy, "gpus", 1))
 
 
 def badness(value: float, mode: Mode) -> float:
@@ -52,13 +74,13 @@ def search_of(view: View, name: str) -> int:
     return view.within
 
 
-def trial_of(view: View, search: int, gpus: int, widest: int = 0) -> JobSpec:
-    """A trial that states nothing but what it may hold: `gpus`, or up to `widest` if that is
-    more, and for each what its search has of the host with a GPU."""
-    spec = view.jobs.spec(search)
+def trial_of(view: View, search: int, each: Portion, widest: int = 0) -> JobSpec:
+    """A trial that states nothing but what it may hold: `each`, or up to `widest` GPUs if that is
+    more, and its part of what its search has of the host with a GPU."""
+    spec, gpus = view.jobs.spec(search), each.gpus
     has = spec.shape.roles[0].needs
-    each = max(has.gpus, 1)
-    needs = Needs(cpus=has.cpus // each, memory=has.memory // each)
+    parts = max(has.gpus, 1) * (WHOLE // each.share)
+    needs = Needs(share=each.share, cpus=has.cpus // parts, memory=has.memory // parts)
     most = widest if widest > gpus else 0
     role = Role(size=gpus, least=gpus if most else 0, most=most, needs=needs)
     shape = Shape((role,), spec.shape.gpu_types, spec.shape.pool)
@@ -104,10 +126,15 @@ class Line:
             heappush(self._heap, job)
 
     def start(
-        self, view: View, place: Placer, wanted: Callable[[int], bool], gpus: int = 0
+        self,
+        view: View,
+        place: Placer,
+        wanted: Callable[[int], bool],
+        each: Portion,
+        gpus: int = 0,
     ) -> bool:
-        """Start those that are still `wanted` while there is room, on `gpus` GPUs each if that is
-        not what they ask for; whether all were."""
+        """Start those that are still `wanted` while there is room for `each`, on `gpus` GPUs if
+        that is not what they ask for; whether all were."""
         heap = self._heap
         while heap:
             job = heap[0]
@@ -117,6 +144,8 @@ class Line:
                 else:
                     placement = place.find(view, view.ledger, job)
                     if placement is not None:
+                        if each.share < WHOLE:  # said, so that its speed is that beside others
+                            placement = with_share(placement, each.share)
                         view.draft.start(job, placement)
                 if placement is None:
                     return False
@@ -124,7 +153,7 @@ class Line:
         return True
 
 
-def why_waiting(by: str, each: int, **numbers: float) -> Reason:
+def why_waiting(by: str, each: float, **numbers: float) -> Reason:
     """The reason of trials that wait for room in the grant: `each` is to have so many GPUs;
     `numbers` as in `Reason.evidence`. A number of epochs that no trial trains is left out."""
     told = {name: float(number) for name, number in numbers.items() if number < NEVER}

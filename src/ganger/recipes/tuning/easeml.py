@@ -20,6 +20,7 @@ from ganger.mechanisms.placement.place import PACK
 from ganger.mechanisms.tuning.trials import (
     CHANGES,
     Mode,
+    Portion,
     badness,
     broke,
     may_start,
@@ -158,7 +159,7 @@ class Tenants:
         memory = msgspec.structs.replace(memory, trials=trials)
         if begins and len(trials) < self.trials:
             missing = self.trials - len(trials)
-            view.draft.act(Spawn(search, trial_of(view, search, self.gpus), missing))
+            view.draft.act(Spawn(search, trial_of(view, search, Portion(self.gpus)), missing))
         self._retire(view, trials)
         waits = False
         if not view.spawning.get(search, 0) and not (begins and len(trials) < self.trials):

@@ -17,7 +17,7 @@ from ganger.mechanisms.common.reconcile import Want, towards
 from ganger.mechanisms.placement.place import PACK
 from ganger.mechanisms.tuning.asynchronous import Promote, StopBelow
 from ganger.mechanisms.tuning.racing import Divided, Judge, Race, Racing, Rungs, ToTheEnd, Verdict
-from ganger.mechanisms.tuning.trials import NEXT_REPORT, Mode, may_start
+from ganger.mechanisms.tuning.trials import NEXT_REPORT, Mode, Portion, may_start
 from ganger.recipes.parameters import Within
 from ganger.recipes.registry import Count, Paper, Positive, recipe
 from ganger.recipes.tuning.baselines import Eta
@@ -182,4 +182,4 @@ def fluid(
     """
     judge = Profiled(_judge(tuner, Rungs(first, eta, epochs)))
     divider = ByHeight(packed, most_gpus, dynamic)
-    return Racing("fluid", judge, trials, mode, 1, divider=divider)
+    return Racing("fluid", judge, trials, mode, Portion(), divider=divider)

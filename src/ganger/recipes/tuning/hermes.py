@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ganger.core.protocols import Policy
 from ganger.core.state.facts import Curve
 from ganger.mechanisms.tuning.racing import Leaves, Race, Racing, Verdict
-from ganger.mechanisms.tuning.trials import Mode, badness, broke
+from ganger.mechanisms.tuning.trials import Mode, Portion, badness, broke
 from ganger.recipes.registry import Count, Paper, Positive, recipe
 
 HERMES = Paper(
@@ -91,4 +91,6 @@ def hermes(
 
     No trial is stopped before its end, and nothing needs to be known of trials.
     """
-    return Racing("hermes", ByConvergence(window, epochs, mode, trials), trials, mode, gpus)
+    return Racing(
+        "hermes", ByConvergence(window, epochs, mode, trials), trials, mode, Portion(gpus)
+    )

@@ -11,7 +11,7 @@ from ganger.core.state.facts import Curve
 from ganger.core.units import NEVER
 from ganger.estimate.learning_curves import POINTS_LEAST, extrapolate
 from ganger.mechanisms.tuning.racing import Leaves, Race, Racing, Verdict
-from ganger.mechanisms.tuning.trials import Mode, badness, broke
+from ganger.mechanisms.tuning.trials import Mode, Portion, badness, broke
 from ganger.recipes.parameters import Within
 from ganger.recipes.registry import Count, Duration, Paper, Positive, recipe
 
@@ -162,4 +162,4 @@ def hyperdrive(
     """
     end = NEVER if deadline is None else deadline
     judge = ByConfidence(every, epochs, target, kill, mode, trials, gpus, end)
-    return Racing("hyperdrive", judge, trials, mode, gpus)
+    return Racing("hyperdrive", judge, trials, mode, Portion(gpus))

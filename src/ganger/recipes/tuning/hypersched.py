@@ -15,7 +15,7 @@ from ganger.core.protocols import Policy
 from ganger.core.state.facts import Curve
 from ganger.core.units import NEVER
 from ganger.mechanisms.tuning.racing import Leaves, Race, Racing, Rungs, Verdict
-from ganger.mechanisms.tuning.trials import NEXT_REPORT, Mode, broke
+from ganger.mechanisms.tuning.trials import NEXT_REPORT, Mode, Portion, broke
 from ganger.recipes.registry import Count, Duration, Paper, Positive, recipe
 from ganger.recipes.tuning.baselines import Eta
 
@@ -242,4 +242,6 @@ def hypersched(
     rungs = Rungs(first, eta, epochs)
     end = NEVER if deadline is None else deadline
     dealer = ByDeadline(rungs, gpus, max(most_gpus, gpus), end, dealing, ends)
-    return Racing("hypersched", AboveCutoffs(rungs, again), trials, mode, gpus, dealer=dealer)
+    return Racing(
+        "hypersched", AboveCutoffs(rungs, again), trials, mode, Portion(gpus), dealer=dealer
+    )

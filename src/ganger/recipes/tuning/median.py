@@ -10,7 +10,7 @@ from ganger.mechanisms.tuning.halving import ENDLESS
 from ganger.mechanisms.tuning.racing import Leaves, Race, Racing, Verdict
 from ganger.mechanisms.tuning.trials import Mode, badness, broke
 from ganger.recipes.registry import Count, Paper, Positive, recipe
-from ganger.recipes.tuning.baselines import Epochs
+from ganger.recipes.tuning.baselines import Epochs, Share, portion
 
 VIZIER = Paper(
     "Google Vizier: A Service for Black-Box Optimization",
@@ -72,6 +72,7 @@ def stopping(
     epochs: Epochs = None,
     mode: Mode = Mode.MIN,
     gpus: Count = 1,
+    share: Share = 1.0,
 ) -> Policy:
     """The median stopping rule: after `grace` epochs, and then every `every`, a trial ends if the
     best that it has reported is worse than the median over the others of their mean up to there.
@@ -79,4 +80,4 @@ def stopping(
     With fewer than `least` others that have come as far none is stopped.
     """
     rule = BelowMedian(grace, every, least, epochs or ENDLESS)
-    return Racing("tune.median", rule, trials, mode, gpus)
+    return Racing("tune.median", rule, trials, mode, portion(gpus, share))

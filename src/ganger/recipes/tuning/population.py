@@ -12,6 +12,7 @@ from ganger.mechanisms.tuning.racing import Leaves, Race, Racing, Verdict
 from ganger.mechanisms.tuning.trials import Mode, broke
 from ganger.recipes.parameters import Within
 from ganger.recipes.registry import Count, Paper, Positive, recipe
+from ganger.recipes.tuning.baselines import Share, portion
 
 Fraction: TypeAlias = Annotated[float, Within(0.01, 0.5)]
 """A part of the population."""
@@ -82,6 +83,7 @@ def pbt(
     epochs: Positive = 81.0,
     mode: Mode = Mode.MIN,
     gpus: Count = 1,
+    share: Share = 1.0,
 ) -> Policy:
     """Population based training: `trials` train side by side, and every `every` epochs one that is
     among the worst `part` ends. A copy of one of the best `part` takes its place: it goes on from
@@ -89,4 +91,4 @@ def pbt(
 
     A trial that breaks down is replaced in the same way. All end after `epochs` epochs.
     """
-    return Racing("tune.pbt", Exploit(every, part, epochs), trials, mode, gpus)
+    return Racing("tune.pbt", Exploit(every, part, epochs), trials, mode, portion(gpus, share))

@@ -13,7 +13,7 @@ from ganger.core.protocols import Policy
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.tuning.halving import SuccessiveHalving
-from ganger.mechanisms.tuning.trials import Mode
+from ganger.mechanisms.tuning.trials import Mode, Portion
 from ganger.recipes.parameters import Within
 from ganger.recipes.registry import Count, Duration, Paper, Positive, recipe
 from ganger.recipes.tuning.baselines import Eta
@@ -215,4 +215,4 @@ def rubberband(
     end = NEVER if deadline is None else deadline
     rungs = stages(trials, eta, first, epochs, float(epoch))
     plan = Plan(rungs, most_gpus, end, startup, elastic, stragglers)
-    return SuccessiveHalving("rubberband", trials, eta, first, mode, 1, epochs, staged=plan)
+    return SuccessiveHalving("rubberband", trials, eta, first, mode, Portion(), epochs, staged=plan)

@@ -23,6 +23,7 @@ from ganger.mechanisms.tuning.trials import (
     CHANGES,
     Line,
     Mode,
+    Portion,
     badness,
     broke,
     resize,
@@ -126,7 +127,7 @@ class Rounds:
         if memory is None:
             memory = RoundsMemory(view.now)
             if plan:
-                trial = trial_of(view, search, 1, self.most_gpus)
+                trial = trial_of(view, search, Portion(), self.most_gpus)
                 view.draft.act(Spawn(search, trial, plan[0].trials))
         at, trials = memory.round, memory.trials
         if not at:
@@ -183,7 +184,7 @@ class Rounds:
                     resize(view, job, width, PACK)
             elif at.phase[job] < _FINISHED:
                 line.add(job)
-        return not line.start(view, PACK, set(trials).__contains__, width)
+        return not line.start(view, PACK, set(trials).__contains__, Portion(), width)
 
     def _badness(self, view: View, job: int) -> float:
         """What the trial reported last."""

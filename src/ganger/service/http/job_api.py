@@ -34,7 +34,7 @@ from ganger.core.units import LONGEST_SECONDS, NEVER, SECOND, TEXT_MAX
 from ganger.lab.tuning.own_searcher import OUTSIDE
 from ganger.service.commands import Order, SetCeiling, Submit
 from ganger.service.durable.sandbox import LIST_SECONDS, effects_of, outlook, outlooks, prospects
-from ganger.service.families import Ends, widths_of_more
+from ganger.service.families import Ends, portion_of_more
 from ganger.service.http.app_context import AppContext
 from ganger.service.http.bodies import BODY_BYTES_MAX, LARGE_BYTES, REQUEST_BYTES_MAX
 from ganger.service.http.request_helpers import (
@@ -371,8 +371,8 @@ async def add_trials(request: Request) -> Changed:
     for values in body.configurations:
         grid.check({name: [value] for name, value in values.items()}, 1)
     with world.daemon.lock:
-        gpus = widths_of_more(world.daemon, row)
-    accepted = await asked(world, AddTrials(row, body.configurations, gpus))
+        each = portion_of_more(world.daemon, row)
+    accepted = await asked(world, AddTrials(row, body.configurations, each))
     return Changed(jobs=[each + 1 for each in accepted])
 
 

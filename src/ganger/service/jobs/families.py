@@ -25,7 +25,7 @@ from ganger.lab.tuning.own_searcher import OUTSIDE
 from ganger.mechanisms.common.two_level import refuse_hopeless
 from ganger.mechanisms.tuning.searching.named import LEARNING
 from ganger.mechanisms.tuning.searching.samplers import SAMPLERS, refuse_missing
-from ganger.mechanisms.tuning.trials import Mode
+from ganger.mechanisms.tuning.trials import Mode, portion_of
 from ganger.service.jobs.job_facts import Family, JobFacts, Proposals
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _check_recipe(request: JobRequest) -> None:
     if request.kind != "tune":
         raise BadInput("this is not a search", where="recipe", mend="add kind tune")
     policy = own_recipe(request.recipe)
-    gpus = getattr(getattr(policy, "inner", policy), "gpus", 1)
+    gpus = portion_of(getattr(policy, "inner", policy)).gpus
     if gpus > max(request.gpus, request.max_gpus):
         raise BadInput(
             f"a trial takes {gpus} GPUs, and the search has {request.gpus}",

@@ -16,7 +16,7 @@ from ganger.core.spec import Kind
 from ganger.core.state.bounds import refuse_unfit
 from ganger.core.state.jobs import Phase
 from ganger.core.tuning.space import Space, spelled
-from ganger.mechanisms.tuning.trials import trial_of
+from ganger.mechanisms.tuning.trials import Portion, trial_of
 from ganger.service.commands import Ask, Turn
 from ganger.service.jobs.families import born, children_of, next_child
 from ganger.service.jobs.job_facts import JobFacts, Proposals
@@ -119,12 +119,12 @@ class Bear(Ask):
 
 
 class AddTrials(Ask):
-    """Accept more trials of a search, each with these values of parameters, on `gpus` GPUs. Answers
+    """Accept more trials of a search, each with these values of parameters, on `each`. Answers
     with their rows."""
 
-    def __init__(self, parent: int, configurations: list[dict[str, str]], gpus: int) -> None:
+    def __init__(self, parent: int, configurations: list[dict[str, str]], each: Portion) -> None:
         super().__init__()
-        self._parent, self._configurations, self._gpus = parent, configurations, gpus
+        self._parent, self._configurations, self._each = parent, configurations, each
         self.rows: list[int] = []
 
     def enter(self, turn: Turn, daemon: Daemon) -> None:
@@ -133,7 +133,7 @@ class AddTrials(Ask):
         if kernel.jobs.phase[parent] >= Phase.FINISHED:
             raise BadInput(f"search {parent + 1} is over", mend="submit another search")
         facts = daemon.journal.facts(parent)
-        spec = trial_of(kernel.view, parent, self._gpus)
+        spec = trial_of(kernel.view, parent, self._each)
         names = _names(facts)
         for values in self._configurations:
             wrong = next((name for name in values if names and name not in names), None)

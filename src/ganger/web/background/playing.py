@@ -8,14 +8,16 @@ import msgspec
 
 
 class Asked(msgspec.Struct):
-    """A made-up trace (its `kind`, how many `jobs`, the `seed`), a cluster in short form, and the
-    recipes that replay it."""
+    """A trace by its `kind` (made up from a `seed`; or the first `jobs` of `demo`, or of a `file`
+    called `name` whose `text` a browser sent), a cluster in short form, the recipes to replay."""
 
     kind: str
     jobs: int
     seed: int
     cluster: str
     recipes: list[str]
+    name: str = ""
+    text: str = ""
 
 
 class Replay(msgspec.Struct):
@@ -38,9 +40,12 @@ class Replay(msgspec.Struct):
 
 
 class Played(msgspec.Struct):
-    """All runs: the GPUs of each node, when each job came, and the last end, in seconds."""
+    """All runs: the GPUs of each node, when each job came, and the last end, in seconds; the words
+    of `ganger simulate` for the trace; of how many jobs of it none is here (`without`)."""
 
     nodes: list[int]
     arrivals: list[float]
     end: float
     runs: list[Replay]
+    trace: str
+    without: int = 0

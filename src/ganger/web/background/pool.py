@@ -24,7 +24,7 @@ SECONDS_MAX: Final = 180
 MEMORY_MAX: Final = 4 << 30
 """Bytes of addresses."""
 _LINE_MAX: Final = 16 << 20
-_LARGE: Final = {"compare": ("traces", "cluster")}
+_LARGE: Final = {"compare": ("traces", "cluster"), "lab": ("text",)}
 """By kind: what is asked and not kept when it is done."""
 OVER: Final = ("done", "failed", "ended")
 

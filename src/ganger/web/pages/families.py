@@ -20,6 +20,7 @@ from ganger.web.shown.words import lasting
 SEARCHES_A_PAGE: Final = 50
 CHILDREN_MAX: Final = 200
 CURVES: Final = 8
+LATENCIES: Final = ("p50", "p99")
 _POINTS_MAX: Final = 1000
 
 
@@ -115,12 +116,50 @@ def load(service: ServiceAnswer) -> str:
         for window in service.windows
         if "arrivals" in window.figures and window.until > window.since
     ]
-    if len(points) < 2:
+    return _over_time(
+        [Line(service.name, points)], f"Requests a second of {service.name}, up to now"
+    )
+
+
+def latency(service: ServiceAnswer) -> str:
+    """The median and the 99th percentile of latency in seconds over its windows, drawn."""
+    every = [
+        Line(
+            name,
+            [
+                (window.until, window.figures[name])
+                for window in service.windows
+                if name in window.figures
+            ],
+        )
+        for name in LATENCIES
+    ]
+    return _over_time(every, f"Seconds until {service.name} answers, up to now")
+
+
+def missed(service: ServiceAnswer) -> str:
+    """The part of requests that was late or dropped over its windows, drawn."""
+    points = [
+        (
+            window.until,
+            (window.figures.get("late", 0.0) + window.figures.get("dropped", 0.0)) / arrivals,
+        )
+        for window in service.windows
+        if (arrivals := window.figures.get("arrivals"))
+        and ("late" in window.figures or "dropped" in window.figures)
+    ]
+    title = f"The part of requests that {service.name} answered late or dropped, up to now"
+    return _over_time([Line(service.name, points)], title)
+
+
+def _over_time(every: list[Line], title: str) -> str:
+    ends = [point[0] for line in every for point in line.points]
+    if len(set(ends)) < 2:
         return ""
-    end = points[-1][0]
+    end = max(ends)
     return lines(
-        [Line(service.name, points)],
-        f"Requests a second of {service.name}, up to now",
+        every,
+        title,
         lambda at: "now" if at == end else f"{lasting(end - at)} ago",
         from_zero=True,
     )
@@ -140,10 +179,10 @@ async def children(request: Request) -> Response:
         if family is None:
             return ""
         ordered = ranked(family.children, more_is_better=family.more_is_better)
-        curves = ""
+        curves, labels = "", list[str]()
         if job.kind == "tune":
             reported = [child for child in ordered if child.value is not None][:CURVES]
-            curves = await _curves(request, reported, family.metric)
+            curves, labels = await _curves(request, reported, family.metric)
         return fill(
             "children",
             job=job,
@@ -152,6 +191,7 @@ async def children(request: Request) -> Response:
             left_out=len(ordered[CHILDREN_MAX:]),
             params=sorted({key for child in ordered for key in child.params}),
             curves=curves,
+            labels=labels,
             prefix=request.scope[PREFIX],
         )
 
@@ -173,8 +213,10 @@ def ranked(every: list[ChildAnswer], *, more_is_better: bool) -> list[ChildAnswe
     return sorted(every, key=key)
 
 
-async def _curves(request: Request, trials: list[ChildAnswer], metric: str) -> str:
-    """What the best trials reported, drawn."""
+async def _curves(
+    request: Request, trials: list[ChildAnswer], metric: str
+) -> tuple[str, list[str]]:
+    """What the best trials reported, drawn; and whose each line is."""
     every = []
     for trial in trials:
         reports: list[ReportAnswer] = await pages_of(request).backend.get(
@@ -183,7 +225,8 @@ async def _curves(request: Request, trials: list[ChildAnswer], metric: str) -> s
         points = [(report.step, report.value) for report in reports if report.value is not None]
         if points:
             every.append(Line(f"job {trial.job}", points))
-    return lines(every, f"{metric or 'What the best trials reported'} by step")
+    picture = lines(every, f"{metric or 'What the best trials reported'} by step")
+    return picture, [line.label for line in every]
 
 
 async def windows(request: Request) -> Response:
@@ -193,10 +236,18 @@ async def windows(request: Request) -> Response:
         "/v1/services", list[ServiceAnswer]
     )
     mine = next((service for service in running if name in (service.label, str(service.job))), None)
-    picture = load(mine) if mine else ""
+    pictures = (
+        [
+            ("Requests a second", load(mine), ()),
+            ("Seconds until they are answered", latency(mine), LATENCIES),
+            ("Part of them that was late or dropped", missed(mine), ()),
+        ]
+        if mine
+        else []
+    )
     return html(
         request,
-        fill("windows", service=mine, picture=picture, names=_names(mine)),
+        fill("windows", service=mine, pictures=pictures, names=_names(mine)),
     )
 
 

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ganger import __version__
+from ganger.client.answers import Usage
 from ganger.client.connection import NoDaemon, Refusal
 from ganger.client.shown import shown
 from ganger.core.errors import BadInput, GangerError
@@ -44,6 +45,8 @@ class Pages:
     fragments: Fragments = field(default_factory=Fragments)
     pool: Pool = field(default_factory=Pool)
     gallery: Work | None = None
+    bills: dict[tuple[float, float], list[Usage]] = field(default_factory=dict)
+    """What tenants used in parts of the past, from and to Unix seconds."""
     expected: Expected = field(init=False)
     nodes: Nodes = field(init=False)
 

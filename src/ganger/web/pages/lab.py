@@ -1,7 +1,8 @@
-"""The lab: a made-up trace under several recipes, side by side as Gantt charts that move."""
+"""The lab: a trace under several recipes, side by side as Gantt charts that move."""
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -11,15 +12,18 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ganger.lab.lessons.fields import choice, cluster, gpus_of, recipes, whole
+from ganger.client.shown import shown
+from ganger.core.errors import BadInput
+from ganger.lab.lessons.fields import choice, cluster, recipes, whole
 from ganger.lab.lessons.pieces import PIECES
 from ganger.web.background.playing import Played, Replay
 from ganger.web.background.pool import Work
-from ganger.web.door import PREFIX, form_of, session_of
+from ganger.web.door import PREFIX, TRACE_BYTES_MAX, form_of, session_of
 from ganger.web.pages.frame import back_to, fill, html, json, page, pages_of
 from ganger.web.sessions import masked
 
-KINDS: Final = ("poisson", "philly", "helios", "gavel")
+KINDS: Final = ("poisson", "philly", "helios", "gavel", "file", "demo")
+"""Of the last two a trace is not made up: a file that is chosen in the browser; what is bundled."""
 JOBS_MAX: Final = 200
 TYPES: Final = ("V100", "A100", "H100", "P100", "T4", "K80")
 DEFAULT: Final = {
@@ -29,6 +33,7 @@ DEFAULT: Final = {
 _JOBS: Final = whole("jobs", "jobs", 40, 1, JOBS_MAX)
 _SEED: Final = whole("seed", "seed", 0, 0, 10**9)
 _KIND: Final = choice("kind", "kind", KINDS)
+_FILE_NAME: Final = re.compile(r"[^/\0-\x1f\x7f-\x9f]{1,100}")
 
 
 async def lab(request: Request) -> Response:
@@ -45,6 +50,7 @@ async def lab(request: Request) -> Response:
         kinds=KINDS,
         jobs_max=JOBS_MAX,
         types=TYPES,
+        bytes_max=TRACE_BYTES_MAX,
         works=works,
         pieces=PIECES,
     )
@@ -59,13 +65,28 @@ async def begin(request: Request) -> Response:
 
 def asked_in(form: dict[str, str]) -> dict[str, Any]:
     """What a form asks for. Raises BadInput."""
+    kind = _KIND.value(form.get("kind", ""))
     return {
-        "kind": _KIND.value(form.get("kind", "")),
+        "kind": kind,
         "jobs": _JOBS.value(form.get("jobs", "")),
         "seed": _SEED.value(form.get("seed", "")),
         "cluster": cluster(form.get("cluster", "").strip(), "cluster"),
         "recipes": recipes(form.get("recipes", "")),
+        **(_file(form.get("name", ""), form.get("text", "")) if kind == "file" else {}),
     }
+
+
+def _file(name: str, text: str) -> dict[str, str]:
+    """A file that was chosen in the browser, which read it. Raises BadInput."""
+    if not text.strip():
+        raise BadInput("no file is chosen", where="trace", mend="choose one that holds jobs")
+    if not _FILE_NAME.fullmatch(name):
+        raise BadInput(
+            f"{shown(name[:40])} is not a valid name of a file", where="trace", mend="rename it"
+        )
+    if len(text) > TRACE_BYTES_MAX:
+        raise BadInput(f"more than {TRACE_BYTES_MAX >> 20} MiB", where="trace", mend="take a part")
+    return {"name": name, "text": text}
 
 
 def _work(request: Request) -> Work:
@@ -76,10 +97,8 @@ def _work(request: Request) -> Work:
     return work
 
 
-def command(asked: dict[str, Any]) -> str:
-    """The command line that has the same figures."""
-    numbers = (asked["jobs"], asked["seed"], gpus_of(asked["cluster"]))
-    trace = ":".join([asked["kind"], *map(str, numbers)])
+def command(asked: dict[str, Any], trace: str) -> str:
+    """The command line that has the same figures; `trace`: its words for the trace."""
     under = shlex.quote(",".join(asked["recipes"]))
     return f"ganger simulate {trace} --cluster {asked['cluster']} --recipe {under}"
 
@@ -87,15 +106,16 @@ def command(asked: dict[str, Any]) -> str:
 async def result(request: Request) -> Response:
     """One replay: how far it is, or its charts."""
     work = _work(request)
-    shared = {**work.asked, "recipes": ", ".join(work.asked["recipes"])}
+    asked = work.asked
     return page(
         request,
         "lab_result",
         "Lab",
         work=work,
         body=_body(request, work),
-        shared=urlencode(shared),
-        command=command(work.asked),
+        shared=urlencode(
+            {**{name: asked[name] for name in DEFAULT}, "recipes": ", ".join(asked["recipes"])}
+        ),
     )
 
 
@@ -111,6 +131,7 @@ def _body(request: Request, work: Work) -> str:
         "lab_body",
         work=work,
         played=played,
+        command=command(work.asked, played.trace) if played else "",
         data=[_data(played, run) for run in played.runs] if played else [],
         arrivals=msgspec.json.encode(played.arrivals).decode() if played else "",
         prefix=request.scope[PREFIX],

@@ -31,31 +31,93 @@
 
   // ------------------------------------------------------------------ parts that are live
   const shown = new Map();
-  const asking = new Set();
+  const asking = new Map(); // whether there are news since it was asked
 
   async function refresh(part) {
-    if (asking.has(part)) return;
-    asking.add(part);
+    if (asking.has(part)) {
+      asking.set(part, true);
+      return;
+    }
+    asking.set(part, false);
     try {
       const answer = await fetch(part.dataset.get, { headers: { "HX-Request": "true" } });
       if (answer.status === 401) signedOut();
       if (!answer.ok) return;
       const text = await answer.text();
-      if (shown.get(part) === text) return;
-      shown.set(part, text);
-      replace(part, text);
+      if (shown.get(part).text === text) return;
+      const whole = document.createElement("template");
+      whole.innerHTML = text; // a part of a page of these, in which everything is escaped
+      const before = shown.get(part).content;
+      shown.set(part, { text, content: whole.content });
+      replace(part, before, whole.content);
     } catch { /* the stream says that nobody answers */ } finally {
+      const late = asking.get(part);
       asking.delete(part);
+      if (late) changed();
     }
   }
 
-  function replace(part, text) {
+  const copies = (nodes) => [...nodes].map((one) => one.cloneNode(true));
+  const named = (row) => row.querySelector?.("th a[href]")?.getAttribute("href") ?? row.querySelector?.("input")?.value;
+
+  // What is another than before takes its place, and the rest stays as it is. `now` is what the page
+  // shows, to which scripts may have added.
+  function patch(now, before, after) {
+    if (before.isEqualNode(after)) return;
+    const same = now.nodeName === after.nodeName && before.nodeName === after.nodeName;
+    if (!same || now.nodeName === "TIME" || now.nodeType !== Node.ELEMENT_NODE) {
+      now.replaceWith(after.cloneNode(true));
+      return;
+    }
+    for (const { name, value } of after.attributes) {
+      if (before.getAttribute(name) !== value) now.setAttribute(name, value);
+    }
+    for (const { name } of before.attributes) {
+      if (!after.hasAttribute(name)) now.removeAttribute(name);
+    }
+    within(now, before, after);
+  }
+
+  function within(now, before, after) {
+    const lines = now.nodeName === "TBODY" && after.nodeName === "TBODY";
+    const [here, old, fresh] = [now, before, after].map((one) => [...(lines ? one.children : one.childNodes)]);
+    if (here.length !== old.length) now.replaceChildren(...copies(after.childNodes));
+    else if (lines) reorder(now, here, old, fresh);
+    else if (old.length === fresh.length) here.forEach((one, at) => patch(one, old[at], fresh[at]));
+    else now.replaceChildren(...copies(fresh));
+  }
+
+  // A line of a table goes with what it is about, wherever that stands now.
+  function reorder(body, here, old, fresh) {
+    const names = fresh.map((one, at) => named(one) ?? at);
+    const wanted = new Set(names);
+    const had = new Map();
+    old.forEach((one, at) => {
+      const name = named(one) ?? at;
+      if (wanted.has(name) && !had.has(name)) had.set(name, at);
+      else here[at].remove();
+    });
+    let next = body.firstElementChild;
+    fresh.forEach((one, place) => {
+      const at = had.get(names[place]);
+      had.delete(names[place]);
+      if (at === undefined) {
+        body.insertBefore(one.cloneNode(true), next);
+        return;
+      }
+      if (here[at] === next) next = next.nextElementSibling;
+      else body.insertBefore(here[at], next);
+      patch(here[at], old[at], one);
+    });
+  }
+
+  function replace(part, before, after) {
     const ticked = new Set([...part.querySelectorAll("input:checked")].map((one) => one.value));
     const open = [...part.querySelectorAll("details[open]")].map((one) => one.id);
     const active = document.activeElement;
     const kept = part.contains(active) ? active.getAttribute("href") || active.value : null;
     const left = [...part.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
-    part.innerHTML = text; // a part of a page of these, in which everything is escaped
+    within(part, before, after);
     for (const one of part.querySelectorAll("input[type=checkbox]")) {
       one.checked = ticked.has(one.value) && !one.classList.contains("all");
     }
@@ -236,6 +298,11 @@
   });
 
   document.querySelector(".top nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" });
+  for (const part of document.querySelectorAll(".live")) { // as it came, before scripts add to it
+    const content = document.createDocumentFragment();
+    content.append(...copies(part.childNodes));
+    shown.set(part, { text: "", content });
+  }
   written(document);
   count();
 })();

@@ -5,12 +5,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.tuning.space import Parameter, Point, Space, Value
+
+LOG_FROM: Final = 100
+"""Numbers above 0 that differ by this factor, or a larger one, are spread by their logarithm."""
 
 
 class Curve(NamedTuple):
@@ -131,6 +134,5 @@ def _range(column: Sequence[Value]) -> Parameter:
         return Parameter(type="choice", values=tuple(sorted(distinct, key=str)))
     low, high = min(map(float, distinct)), max(map(float, distinct))
     whole = all(float(value).is_integer() for value in distinct)
-    return Parameter(
-        type="integer" if whole else "real", low=low, high=high, log=low > 0 and high >= 100 * low
-    )
+    log = low > 0 and high >= LOG_FROM * low
+    return Parameter(type="integer" if whole else "real", low=low, high=high, log=log)

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from ganger.core.tuning.goals import GOALS_MAX
 from ganger.core.tuning.space import Parameter, Value
+from ganger.core.units import WHOLE
 from ganger.workloads.documents import schema_of
 
 FORMAT: Final = "ganger.experiment/1"
@@ -30,19 +31,30 @@ class Budget(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 
 
 class Resources(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What each trial holds: `gpus`; up to `most_gpus` if that is more, with a recipe that changes
-    sizes; `cpus` (cores) and `memory` of the host (like 8GiB) with each of them. `scaling`: how
-    much faster it trains on 1, 2, 3, ... GPUs than on one; in proportion where that is not stated.
-    `gpu_use`: the part of a GPU's time for which it computes alone; with a recipe by which trials
-    share GPUs, n on one take 1 + (n - 1) x `gpu_use`^2 times as long."""
+    """What each trial holds: `gpus`, or of one GPU the part `share`; up to `most_gpus` if that is
+    more, with a recipe that changes sizes; `cpus` (cores) and `memory` of the host (like 8GiB) with
+    each of them, or with the part. `scaling`: how much faster it trains on 1, 2, 3, ... GPUs than
+    on one; in proportion where that is not stated. `gpu_use`: the part of a GPU's time for which
+    it computes alone; where trials share GPUs, n on one take
+    1 + (n - 1) x `gpu_use`^2 times as long."""
 
     gpus: Annotated[int, Meta(ge=1, le=4096)] = 1
+    share: Annotated[float, Meta(ge=0.001, le=1)] = 1.0
     gpu_types: list[_Name] = []
     cpus: Annotated[float, Meta(ge=0, le=4096)] = 0.0
     memory: _Name = "0"
     most_gpus: Annotated[int, Meta(ge=0, le=4096)] = 0
     scaling: Annotated[list[Annotated[float, Meta(gt=0, le=4096)]], Meta(max_length=4096)] = []
     gpu_use: Annotated[float, Meta(gt=0, le=1)] = 1.0
+
+    @property
+    def per_gpu(self) -> int:
+        """How many trials have a part of one GPU; 1 where each has whole ones."""
+        return WHOLE // round(self.share * WHOLE)
+
+    def held(self, trials: int) -> int:
+        """The GPUs on which so many train at once."""
+        return -(-trials // self.per_gpu) * self.gpus
 
 
 class Document(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

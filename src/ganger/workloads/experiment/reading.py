@@ -62,6 +62,7 @@ def checked(document: Document, where: str) -> Experiment:
             mend="list some, or use another searcher",
         )
     parse_memory(document.resources.memory, where=f"{where}: resources: memory")
+    _refuse_share(document, where)
     scaling = document.resources.scaling
     if scaling != sorted(scaling):
         raise BadInput(
@@ -76,6 +77,29 @@ def checked(document: Document, where: str) -> Experiment:
             mend="set it higher, or leave it out",
         )
     return Experiment(where, document, space, points, deadline, _constraints(document, where))
+
+
+def _refuse_share(document: Document, where: str) -> None:
+    """Raise BadInput for a share of more than one GPU, or trials that leave a part of one unused,
+    since a search holds whole GPUs."""
+    resources, many = document.resources, document.parallelism
+    if resources.share == 1.0:
+        return
+    if resources.gpus > 1 or resources.most_gpus:
+        raise BadInput(
+            "a share is of one GPU",
+            where=f"{where}: resources: share",
+            mend="leave gpus and most_gpus out, or share",
+        )
+    each = resources.per_gpu
+    if many % each:
+        most = -(-many // each) * each
+        fewer = f"{most - each} or " if most > each else ""
+        raise BadInput(
+            f"a search holds whole GPUs, on each of which {each} trials run at once",
+            where=f"{where}: parallelism",
+            mend=f"let {fewer}{most} run at once",
+        )
 
 
 def _constraints(document: Document, where: str) -> tuple[Constraint, ...]:

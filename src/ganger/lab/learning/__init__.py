@@ -1,0 +1,1 @@
+"""Runs of the simulator that stop wherever a choice is due."""

@@ -1,0 +1,1 @@
+"""Decisions as a row of choices, which a program can learn to make."""

@@ -1,0 +1,106 @@
+"""How somebody looks at the pages: from another zone, by keys alone, on paper, and at a list that
+changes while lines of it are ticked."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from web.rig import Pages, Standin
+from web.test_browser import browser, daemon, pages, pytestmark, until, visiting
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+__all__ = ["browser", "daemon", "pages", "pytestmark"]
+
+
+def test_times_are_of_the_zone_of_who_looks(
+    browser: Browser, pages: Pages, daemon: Standin
+) -> None:
+    """Kathmandu is 5:45 ahead of UTC."""
+    job = daemon.client.call("GET", "/v1/jobs/1")[0]
+    there = datetime.fromtimestamp(job["submitted"], UTC) + timedelta(hours=5, minutes=45)
+    with visiting(browser, pages, timezone_id="Asia/Kathmandu", locale="en-GB") as visitor:
+        page = visitor.go("/queue")
+        cell = page.locator("tr", has=page.get_by_label("Job 1", exact=True)).locator("time").first
+        assert cell.inner_text().endswith(f"{there:%H:%M}")
+        assert f"{there:%A}" in (cell.get_attribute("title") or "")
+
+
+def test_an_order_is_given_by_keys_alone(browser: Browser, pages: Pages, daemon: Standin) -> None:
+    """From one to the next with Tab: past the menu, to a job, to what can be done with it."""
+    with visiting(browser, pages) as visitor:
+        page = visitor.go("/queue")
+
+        def to(script: str) -> None:
+            for _ in range(60):
+                if page.evaluate(f"document.activeElement.matches({script!r})"):
+                    return
+                page.keyboard.press("Tab")
+            raise AssertionError(script)
+
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.className") == "skip"
+        page.keyboard.press("Enter")
+        page.get_by_label("Job 9", exact=True).focus()
+        page.keyboard.press("Space")
+        assert page.locator("#chosen").inner_text() == "1 chosen:"
+        page.locator("#orders button").first.focus()
+        page.keyboard.press("Enter")
+        until(page, "document.activeElement.id === 'h-ahead'")  # a reader of screens reads it out
+        to(".ahead button:not(.leave)")
+        page.keyboard.press("Enter")
+        page.locator("#toast", has_text="Held job 9.").wait_for()
+        assert daemon.client.call("GET", "/v1/jobs/9")[0]["reason"] == "JobHeldUser"
+    daemon.client.call("POST", "/v1/jobs/9/release")
+
+
+def test_a_page_is_printed_dark_on_light_without_what_is_pressed(
+    browser: Browser, pages: Pages
+) -> None:
+    with visiting(browser, pages, color_scheme="dark") as visitor:
+        page = visitor.go("/queue")
+        ink = "getComputedStyle(document.querySelector('#rows td.why')).color"
+        assert min(map(int, re.findall(r"\d+", page.evaluate(ink))[:3])) > 128
+        page.emulate_media(media="print")
+        assert max(map(int, re.findall(r"\d+", page.evaluate(ink))[:3])) < 128
+        for pressed in ("header nav", "#orders", "button", "input", "select", "#toast"):
+            assert not any(one.is_visible() for one in page.locator(pressed).all()), pressed
+        assert page.locator("#rows tbody tr").last.is_visible()
+        assert page.pdf()[:5] == b"%PDF-"
+
+
+def test_a_list_that_changes_keeps_the_lines_that_did_not(
+    browser: Browser, pages: Pages, daemon: Standin
+) -> None:
+    """A line moves with its tick; what stands in the end is what a new page would show."""
+    first = "[...document.querySelectorAll('#rows tbody th a')].map(one => one.pathname)"
+    with visiting(browser, pages) as visitor:
+        page = visitor.go("/queue?sort=-priority")
+        page.get_by_label("Job 9", exact=True).check()
+        page.evaluate("for (const one of document.querySelectorAll('#rows tr')) one.mine = true")
+        daemon.client.call("POST", "/v1/jobs/7/hold")
+        until(page, "document.querySelector('#rows').innerText.includes('held until')")
+        daemon.client.call("POST", "/v1/jobs/7/release")
+        daemon.client.call("PATCH", "/v1/jobs/9", body={"priority": 5})
+        until(page, f"{first}[0] === '/jobs/9'")
+        asked = {"command": ["true"], "gpus": 8, "priority": 3}
+        new = daemon.client.call("POST", "/v1/jobs", body=asked)["job"]
+        until(page, f"{first}[1] === '/jobs/{new}'")
+        daemon.client.call("POST", f"/v1/jobs/{new}/cancel")
+        daemon.client.call("PATCH", "/v1/jobs/8", body={"priority": 2})
+        until(page, f"{first}[1] === '/jobs/8'")
+        until(page, f"!{first}.includes('/jobs/{new}')")
+        new_ones = "[...document.querySelectorAll('#rows tr')].filter(one => !one.mine).length"
+        assert page.evaluate(new_ones) == 0
+        assert page.get_by_label("Job 9", exact=True).is_checked()
+        assert page.locator("#rows input:checked").count() == 1
+        lines = """[...document.querySelectorAll('#rows tr')]
+            .map(one => one.innerText.replace(/\\d+ m?s\\b/g, 'a time'))"""
+        shown, fresh = page.evaluate(lines), visitor.tab()
+        fresh.goto(page.url)
+        assert fresh.evaluate(lines) == shown
+    for job in (8, 9):
+        daemon.client.call("PATCH", f"/v1/jobs/{job}", body={"priority": 0})
