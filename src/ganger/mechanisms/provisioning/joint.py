@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from math import inf
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from ganger.core.books.bits import pick_devices
 from ganger.core.plan import Placement, Slot
-from ganger.core.spec import OnPreempt, Shape
+from ganger.core.spec import OnPreempt
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
-from ganger.mechanisms.common.believed import believed_duration, believed_speed
+from ganger.mechanisms.common.believed import believed_length, believed_speed
 from ganger.mechanisms.provisioning.rentals import Demand, Free, Rental, rentals, widths
 from ganger.mechanisms.provisioning.renting import (
     ENDLESS,
@@ -24,8 +26,9 @@ from ganger.mechanisms.provisioning.renting import (
     RentMemory,
     Whole,
     range_of,
+    seconds_left,
 )
-from ganger.mechanisms.provisioning.together import Chosen, Cost, Guest, Machine, Tenant, pressure
+from ganger.mechanisms.provisioning.together import Chosen, Cost, Guest, Machine, Tenant
 
 _RUNNING = int(Phase.RUNNING)
 OPEN = 16
@@ -74,9 +77,7 @@ class Ranked:
             machine = Machine(-1, each.instance, each.instance.gpus, on=False)
             return each.seconds > due, each.machines * cost(machine, [guest]), each.seconds
 
-        yield from sorted(
-            (each for each in rentals(free, demand) if each.seconds < ENDLESS), key=key
-        )
+        yield from sorted((each for each in rentals(free, demand) if each.seconds < inf), key=key)
 
     def better(
         self, view: View, jobs: Sequence[int], market: Market
@@ -96,30 +97,44 @@ class JointRenting(RentingPolicy):
     def _rent(self, view: View, memory: RentMemory, market: Market) -> bool:
         """Choose for `window` jobs at a time, until nothing more is placed; then start."""
         waiting, planner = self._waiting(view), self.planner
-        fresh = [job for job in waiting if job not in memory.leases and self._shares(view, job)]
-        if planner.every and self._later(view, memory, fresh):
+        known = view.cached(_Known)
+        fresh = [
+            job
+            for job in waiting
+            if job not in memory.leases and known.kind(view, market, job).shares
+        ]
+        if planner.every and not fresh:
+            memory.due = 0
+            return self._start(view, memory, market, waiting)
+        if planner.every and self._later(view, memory):
             return self._start(view, memory, market, _without(waiting, fresh)) or True
-        books = _Books(view, memory, market)
-        tenants = sorted((books.tenant(job) for job in fresh), key=lambda each: -pressure(each))
+        fresh = [job for job in fresh if known.kind(view, market, job).ways]
+        fresh.sort(key=partial(known.pressure, view, market), reverse=True)
+        books = _Books(view, memory, market, known)
         cost = planner.cost(view)
-        looks = len(tenants) if planner.every else max(len(tenants), 1)  # at an end, for who runs
+        looks = len(fresh) if planner.every else max(len(fresh), 1)  # at an end, for who runs
         for first in range(0, looks, planner.window):
-            some = tenants[first : first + planner.window]
+            some = [books.tenant(job) for job in fresh[first : first + planner.window]]
             movers = books.movers(planner.window - len(some)) if not first else []
+            if not some and not movers:
+                break
             machines = books.machines(some + movers)
             chosen = planner.choose(view, cost, some + movers, machines)
             books.draw(some + movers, machines, chosen)
             if not any(each.job in chosen for each in some):
                 break
-        blocked = any(job not in memory.leases for job in fresh)
-        rest = _without(waiting, [job for job in fresh if job not in memory.leases])
-        return self._start(view, memory, market, rest) or blocked
+        blocked = {
+            job
+            for job in waiting
+            if job not in memory.leases and known.kind(view, market, job).shares
+        }
+        return self._start(view, memory, market, _without(waiting, blocked)) or bool(blocked)
 
-    def _later(self, view: View, memory: RentMemory, fresh: Sequence[int]) -> bool:
+    def _later(self, view: View, memory: RentMemory) -> bool:
         """Whether those who need machines are looked at later: at the next multiple of `every`."""
-        if fresh and not memory.due:
+        if not memory.due:
             memory.due = -(-view.now // self.planner.every) * self.planner.every
-        if fresh and view.now < memory.due:
+        if view.now < memory.due:
             return True
         memory.due = 0
         return False
@@ -127,21 +142,70 @@ class JointRenting(RentingPolicy):
     def _wake(self, view: View, memory: RentMemory) -> int:
         return memory.due or NEVER
 
-    def _shares(self, view: View, job: int) -> bool:
-        """Whether it may share a machine: whole GPUs, all of them on one machine of some kind."""
-        whole = view.cached(Whole, view)
-        shape = view.draft.shape(job)
-        return shape.is_plain and _fits(whole, shape)
 
-
-def _without(jobs: Sequence[int], some: Sequence[int]) -> list[int]:
+def _without(jobs: Sequence[int], some: Iterable[int]) -> list[int]:
     less = set(some)
     return [job for job in jobs if job not in less]
 
 
-def _fits(whole: Whole, shape: Shape) -> bool:
-    least = range_of(shape)[0]
-    return least > 0 and any(kind.gpus >= least for kind in whole.instances)
+class _Kind(NamedTuple):
+    """What jobs of one shape and model have in common: whether they may share a machine, with whole
+    GPUs that are all on one machine of some kind; and by kind of machine (its first row) the
+    numbers of GPUs on which they can run there, with the speed on them."""
+
+    shares: bool
+    ways: dict[int, tuple[tuple[int, float], ...]]
+
+    @property
+    def fastest(self) -> float:
+        """The highest speed; 0 where they run nowhere."""
+        return max((speed for ways in self.ways.values() for _, speed in ways), default=0.0)
+
+
+class _Known:
+    """Kinds of jobs. Kept where speeds never change. A cache."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[tuple[int, int, int], tuple[_Kind, float]] = {}
+
+    def kind(self, view: View, market: Market, job: int) -> _Kind:
+        """That of a job."""
+        return self._of(view, market, job)[0]
+
+    def _of(self, view: View, market: Market, job: int) -> tuple[_Kind, float]:
+        at = view.at
+        key = int(at.shape[job]), int(at.model[job]), int(at.on_preempt[job])
+        known = self._kinds.get(key) if view.oracle.steady else None
+        if known is None:
+            kind = _kind(view, market, job)
+            known = self._kinds[key] = kind, kind.fastest
+        return known
+
+    def pressure(self, view: View, market: Market, job: int) -> float:
+        """How late a job is at least, as `together.pressure`."""
+        fastest = self._of(view, market, job)[1]
+        return seconds_left(view, job) / fastest - due_of(view, job) if fastest else inf
+
+
+def _kind(view: View, market: Market, job: int) -> _Kind:
+    shape, ids = view.draft.shape(job), np.array([job])
+    least, limit = range_of(shape)
+    whole = view.cached(Whole, view)
+    if not shape.is_plain or least <= 0 or all(kind.gpus < least for kind in whole.instances):
+        return _Kind(shares=False, ways={})
+    ways = dict[int, tuple[tuple[int, float], ...]]()
+    known = dict[tuple[str, int], tuple[tuple[int, float], ...]]()
+    for kind in market.kinds(job):
+        key = kind.gpu_type, kind.gpus
+        if key not in known:
+            sizes = widths(least, limit, kind.gpus, 1)
+            grid = np.array(sizes), np.array([1])
+            speeds = believed_speed(view, ids, kind.gpu_type, *grid).tolist() if sizes else ()
+            pairs = zip(sizes, speeds, strict=True)
+            known[key] = tuple((size, speed) for size, speed in pairs if speed > 0)
+        if known[key]:
+            ways[kind.first] = known[key]
+    return _Kind(shares=True, ways=ways)
 
 
 def due_of(view: View, job: int) -> float:
@@ -149,7 +213,7 @@ def due_of(view: View, job: int) -> float:
     was submitted, on what it asks for."""
     deadline = int(view.at.deadline[job])
     if deadline >= NEVER:
-        length = float(believed_duration(view, np.array([job]))[0])
+        length = believed_length(view, job)
         if length >= NEVER:
             return ENDLESS
         deadline = int(view.at.submitted[job]) + int(length)
@@ -159,8 +223,8 @@ def due_of(view: View, job: int) -> float:
 class _Books:
     """Who is on which machine while a choice is drawn."""
 
-    def __init__(self, view: View, memory: RentMemory, market: Market) -> None:
-        self.view, self.memory, self.market = view, memory, market
+    def __init__(self, view: View, memory: RentMemory, market: Market, known: _Known) -> None:
+        self.view, self.memory, self.market, self._known = view, memory, market, known
         self.used = dict[int, int]()
         self.on_row = dict[int, list[int]]()
         for job, lease in memory.leases.items():
@@ -181,56 +245,39 @@ class _Books:
 
     def tenant(self, job: int, home: int = -1, has: int = 0) -> Tenant:
         """A job as one to be put somewhere."""
-        view, ids = self.view, np.array([job])
-        jobs = view.jobs
-        model = jobs.models[int(view.at.model[job])]
-        rest = float(believed_duration(view, ids)[0]) - view.work(job)
-        seconds = max(rest, 1.0) / SECOND if rest < NEVER else ENDLESS
-        least, limit = range_of(view.draft.shape(job))
-        ways = dict[int, tuple[tuple[int, float], ...]]()
-        known = dict[tuple[str, int], tuple[tuple[int, float], ...]]()
-        for kind in self.market.kinds(job):
-            key = kind.gpu_type, kind.gpus
-            if key not in known:
-                sizes = widths(least, limit, kind.gpus, 1)
-                speeds = (
-                    believed_speed(view, ids, kind.gpu_type, np.array(sizes), np.array([1]))
-                    if sizes
-                    else ()
-                )
-                known[key] = tuple(
-                    (size, seconds / float(speed))
-                    for size, speed in zip(sizes, speeds, strict=True)
-                    if speed > 0
-                )
-            if known[key]:
-                ways[kind.first] = known[key]
-        at = view.at
+        view, at = self.view, self.view.at
+        seconds = seconds_left(view, job)
+        ways = {
+            first: tuple((gpus, seconds / speed) for gpus, speed in sizes)
+            for first, sizes in self._known.kind(view, self.market, job).ways.items()
+        }
         move = (max(at.checkpoint[job], 0) + max(at.restore[job], 0)) / SECOND
+        model = view.jobs.models[int(at.model[job])]
         profile = view.oracle.profile(model)
         return Tenant(job, model, profile, due_of(view, job), ways, home, has, move)
 
     def movers(self, limit: int) -> list[Tenant]:
-        """Jobs that run, that can save, and whose machine has room or that will be late; the
-        most pressing first."""
-        view, listed = self.view, list[Tenant]()
-        going = view.ledger.going
-        for row, jobs in self.on_row.items() if limit > 0 else ():
+        """Jobs that run, that can save, and whose machine has room; the most pressing first."""
+        if limit <= 0:
+            return []
+        view, known, market = self.view, self._known, self.market
+        listed, going = list[tuple[float, int, int]](), view.ledger.going
+        for row, jobs in self.on_row.items():
             if not self._room(row) or row in going:
                 continue
             for job in jobs:
-                held = view.draft.holds(job)
-                runs = view.at.phase[job] == _RUNNING and held is not None and len(held) == 1
                 if (
-                    runs
+                    view.at.phase[job] == _RUNNING
                     and view.at.on_preempt[job] == OnPreempt.CHECKPOINT
                     and job not in self.memory.moves
                     and view.draft.shape(job).is_plain
+                    and len(view.draft.holds(job) or ()) == 1
                 ):
-                    assert held is not None
-                    listed.append(self.tenant(job, row, held[0].devices.bit_count()))
-        listed.sort(key=lambda each: (-pressure(each), each.job))
-        return listed[:limit] if limit > 0 else []
+                    listed.append((-known.pressure(view, market, job), job, row))
+        return [self.tenant(job, row, self._gpus(job)) for _, job, row in sorted(listed)[:limit]]
+
+    def _gpus(self, job: int) -> int:
+        return sum(slot.devices.bit_count() for slot in self.memory.leases[job].placement)
 
     def _room(self, row: int) -> int:
         gpus = self.market.whole.kind_of[row].gpus
@@ -239,44 +286,47 @@ class _Books:
     def machines(self, tenants: Sequence[Tenant]) -> list[Machine]:
         """Machines that are on and have room, once those of `tenants` that run have left; and of
         each kind as many that nobody has as there are jobs."""
-        view, ledger = self.view, self.view.ledger
+        ledger = self.view.ledger
         moving = {each.job: each.has for each in tenants if each.home >= 0}
         kinds = {first for each in tenants for first in each.ways}
         homes = {each.home for each in tenants}
-        listed = dict[int, list[Machine]]()
-        for row, jobs in sorted(self.on_row.items()):
+        listed = dict[int, list[tuple[bool, int, int]]]()
+        for row, jobs in self.on_row.items():
             kind = self.market.whole.kind_of[row]
-            room = self._room(row) + sum(moving.get(job, 0) for job in jobs)
-            lost = row in ledger.going or not (ledger.up[row] or row in self.memory.coming)
-            shared = all(len(self.memory.leases[job].nodes) == 1 for job in jobs)
-            if not jobs or not room or lost or not shared or kind.first not in kinds:
+            room = self._room(row)
+            if row in homes:
+                room += sum(moving.get(job, 0) for job in jobs)
+            if not jobs or not room or kind.first not in kinds or self._lost(row):
                 continue
-            if not self.market.whole.to_be_had(row, view.now):
-                continue
-            machine = Machine(row, kind, room, on=True, up=bool(ledger.up[row]))
-            machine.stay = [self._stays(job) for job in jobs if job not in moving]
-            listed.setdefault(kind.first, []).append(machine)
+            if all(len(self.memory.leases[job].nodes) == 1 for job in jobs):
+                listed.setdefault(kind.first, []).append((row not in homes, room, row))
         every = list[Machine]()
         for first, rows in self.market.by_kind.items():
             if first not in kinds:
                 continue
             kind = self.market.whole.kind_of[first]
-            open_ = sorted(listed.get(first, []), key=lambda each: (each.free, each.row))
-            every += [each for each in open_ if each.row in homes]
-            every += [each for each in open_ if each.row not in homes][:OPEN]
+            open_ = sorted(listed.get(first, []))
+            for _, room, row in open_[: OPEN + sum(not away for away, _, _ in open_)]:
+                stay = [self._stays(job) for job in self.on_row[row] if job not in moving]
+                every.append(Machine(row, kind, room, True, stay, bool(ledger.up[row])))
             every += [
                 Machine(row, kind, kind.gpus, on=False, up=bool(ledger.up[row]))
                 for row in rows[: len(tenants)]
             ]
         return every
 
+    def _lost(self, row: int) -> bool:
+        """Whether a machine is going away, or is neither up nor coming, or not to be had."""
+        ledger = self.view.ledger
+        if row in ledger.going or not (ledger.up[row] or row in self.memory.coming):
+            return True
+        return not self.market.whole.to_be_had(row, self.view.now)
+
     def _stays(self, job: int) -> Guest:
         """Who is on a machine and stays: what is left of it, where it is."""
-        held = self.memory.leases[job].placement[0]
-        kind = self.market.whole.kind_of[held.node]
-        gpus = held.devices.bit_count()
-        tenant = self.tenant(job, held.node, gpus)
-        took = dict(tenant.ways.get(kind.first, ())).get(gpus, 0.0)
+        row, gpus = self.memory.leases[job].nodes[0], self._gpus(job)
+        tenant = self.tenant(job, row, gpus)
+        took = dict(tenant.ways.get(self.market.whole.kind_of[row].first, ())).get(gpus, 0.0)
         return Guest(tenant, gpus, took)
 
     def draw(self, tenants: Sequence[Tenant], machines: Sequence[Machine], chosen: Chosen) -> None:

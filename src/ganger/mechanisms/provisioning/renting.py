@@ -17,7 +17,7 @@ from ganger.core.spec import Locality, NodeSpec, OnPreempt, Shape
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
-from ganger.mechanisms.common.believed import believed_duration, believed_speed
+from ganger.mechanisms.common.believed import believed_length, believed_speed
 from ganger.mechanisms.placement.place import on_nodes
 from ganger.mechanisms.provisioning.instances import Catalogue, Instance
 from ganger.mechanisms.provisioning.rentals import Demand, Free, Rental
@@ -433,8 +433,6 @@ def demand_of(view: View, job: int) -> Demand:
     """What is believed of a job: its speed where the oracle knows it, else in proportion to GPUs;
     what is left of it by the oracle, else by its user."""
     ids = np.array([job])
-    rest = float(believed_duration(view, ids)[0] - view.work(ids)[0])
-    seconds = max(rest, 1.0) / SECOND if rest < NEVER else ENDLESS
     shape = view.draft.shape(job)
     jobs = view.jobs
     profile = view.oracle.profile(jobs.models[int(jobs.model[job])])
@@ -443,7 +441,14 @@ def demand_of(view: View, job: int) -> Demand:
         at = (ids, instance.gpu_type, np.array([gpus]), np.array([machines]))
         return float(believed_speed(view, *at)[0])
 
-    return Demand(shape.gpus, *range_of(shape), seconds, profile, speed)
+    return Demand(shape.gpus, *range_of(shape), seconds_left(view, job), profile, speed)
+
+
+def seconds_left(view: View, job: int) -> float:
+    """How long a job is believed to run still, on what it asks for on the reference; more than 0,
+    and ENDLESS where nobody knows."""
+    rest = believed_length(view, job) - view.work(job)
+    return max(rest, 1.0) / SECOND if rest < NEVER else ENDLESS
 
 
 def range_of(shape: Shape) -> tuple[int, int]:

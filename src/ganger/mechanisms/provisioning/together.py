@@ -90,22 +90,46 @@ Chosen: TypeAlias = dict[int, tuple[int, int]]
 
 
 class Postponed(NamedTuple):
-    """What it costs (USD) that a job waits: what it costs at best on a machine of its own (where
-    none is left: on those that are on), and for each second that it is then late at worst `late`.
-    """
+    """What it costs (USD) that a job waits: what it adds to the costs where `greedy` would put it
+    if it were alone (on a machine that nobody has; where it fits on none, on one that is on), and
+    for each second that it is then late at worst `late`."""
 
     late: float
     cost: Cost
 
     def of(self, tenant: Tenant, machines: Sequence[Machine]) -> float:
         """For one job."""
-        empty = {each.kind.first: each for each in machines if not each.stay}.values()
-        alone = [
-            self.cost(machine, [Guest(tenant, gpus, took)]) - self.cost(machine, [])
-            for machine in empty or machines
-            for gpus, took in machine.ways(tenant)
-        ]
-        return min(alone, default=0.0) + self.late * max(tenant.worst() - tenant.due, 0.0)
+        alone = {each.kind.first: each for each in machines if not each.stay}
+        added = self._added(tenant, [*alone.values()])
+        if added is None:
+            added = self._added(tenant, machines)
+        return (added or 0.0) + self.late * max(tenant.worst() - tenant.due, 0.0)
+
+    def _added(self, tenant: Tenant, machines: Sequence[Machine]) -> float | None:
+        keys = list[_Key]()
+        for machine in machines:
+            ways = machine.ways(tenant)
+            spent = self.cost(machine, []) if ways else 0.0
+            for gpus, took in ways:
+                guest = Guest(tenant, gpus, took)
+                more = self.cost(machine, [guest]) - spent
+                keys.append(_key(machine, guest, [], more, machine.free))
+        return min(keys)[2] if keys else None
+
+
+_Key: TypeAlias = tuple[bool, float, float, bool, int]
+
+
+def _key(machine: Machine, guest: Guest, guests: Sequence[Guest], more: float, free: int) -> _Key:
+    """By what `greedy` chooses; third what it adds to the costs. `free`: GPUs before it came."""
+    tenant = guest.tenant
+    slow = guest.seconds * tenant.slowed([*machine.stay, *guests])
+    late = slow > tenant.due
+    return late, slow if late else 0.0, round(more, 9), not machine.on, free - guest.gpus
+
+
+FAR = 1e9
+"""Seconds of pressure that only jobs have of which nobody knows how long they are."""
 
 
 def pressure(tenant: Tenant) -> float:
@@ -152,12 +176,18 @@ def greedy(
     postponed = Postponed(late, cost)
     waits = [postponed.of(tenant, machines) for tenant in tenants]
     alone = [cost(machine, []) for machine in machines]
-    scale = max((abs(pressure(each)) for each in tenants), default=0.0) or 1.0
+    pressures = [pressure(each) for each in tenants]
+    scale = max((abs(each) for each in pressures if abs(each) < FAR), default=0.0) or 1.0
+    ways = [[machine.ways(tenant) for machine in machines] for tenant in tenants]
     noise, best, least = np.random.default_rng(seed), Chosen(), inf
+    seen = set[tuple[int, ...]]()
     for attempt in range(tries):
         drawn = noise.normal(0.0, 0.3 * scale if attempt else 0.0, len(tenants)).tolist()
-        order = sorted(range(len(tenants)), key=lambda at: (-pressure(tenants[at]) - drawn[at], at))
-        chosen = _one_try(tenants, machines, cost, waits, list(alone), order)
+        order = sorted(range(len(tenants)), key=lambda at: (-pressures[at] - drawn[at], at))
+        if tuple(order) in seen:
+            continue
+        seen.add(tuple(order))
+        chosen = _one_try(tenants, machines, ways, cost, waits, list(alone), order)
         spent = total(tenants, machines, chosen, cost, waits)
         if spent < least - 1e-9:
             best, least = chosen, spent
@@ -167,6 +197,7 @@ def greedy(
 def _one_try(
     tenants: Sequence[Tenant],
     machines: Sequence[Machine],
+    ways: Sequence[Sequence[Sequence[tuple[int, float]]]],
     cost: Cost,
     waits: Sequence[float],
     spent: list[float],
@@ -177,7 +208,7 @@ def _one_try(
     chosen = Chosen()
     for at in order:
         tenant = tenants[at]
-        best: tuple[bool, float, float, bool, int] | None = None
+        best: _Key | None = None
         take: tuple[int, Guest] | None = None
         looked = set[int]()
         for place, machine in enumerate(machines):
@@ -185,15 +216,12 @@ def _one_try(
                 if machine.kind.first in looked:
                     continue  # one empty machine of a kind is as good as another
                 looked.add(machine.kind.first)
-            for gpus, took in machine.ways(tenant):
+            for gpus, took in ways[at][place]:
                 if gpus > free[place]:
                     continue
                 guest = Guest(tenant, gpus, took)
                 more = cost(machine, [*guests[place], guest]) - spent[place]
-                slow = took * tenant.slowed([*machine.stay, *guests[place]])
-                tardy = slow > tenant.due
-                first = slow if tardy else 0.0
-                key = tardy, first, round(more, 9), not machine.on, free[place] - gpus
+                key = _key(machine, guest, guests[place], more, free[place])
                 if best is None or key < best:
                     best, take = key, (place, guest)
         if take is None or best is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -66,6 +67,20 @@ def predicted(
     return settings, tuple(predictors.at(counters, setting) for setting in settings)
 
 
+class _Heard:
+    """Of which jobs there may be something new. A cache."""
+
+    def __init__(self) -> None:
+        self._new = True
+
+    def of(self, view: View, searches: Iterable[int]) -> Iterable[int]:
+        """All at first, those that are searched for too; then those that changed."""
+        if not self._new:
+            return view.changed
+        self._new = False
+        return [*view.active.tolist(), *searches]
+
+
 @dataclass(frozen=True)
 class Clocked:
     """`inner` decides which jobs run where. The clocks of the GPUs of each are then set where a
@@ -90,14 +105,14 @@ class Clocked:
         if not any(kind.clocks or kind.memory_clocks for kind in view.nodes.type_specs):
             return plan, ClockMemory(inner)
         leaving = {action.job for action in plan.actions if isinstance(action, Stop | Resize)}
-        searches = dict[int, Search]()
-        for job in view.active.tolist():
-            if view.at.phase[job] != _RUNNING or job in leaving:
+        searches = {**memory.searches}
+        for job in sorted({*view.cached(_Heard).of(view, searches), *leaving}):
+            before = searches.pop(job, None)
+            if job in leaving or view.at.phase[job] != _RUNNING:
                 continue
             kind = self._kind(view, job)
             if kind is None:
                 continue
-            before = memory.searches.get(job)
             if before is not None and before.attempt != view.at.attempt[job]:
                 before = None
             settings, effects = self._predicted(view, job, kind)
@@ -145,7 +160,9 @@ class Clocked:
         """The search after what the job reported last."""
         attempt, speed = int(view.at.attempt[job]), float(view.at.rate[job])
         full = len(settings) - 1
-        if search is None:
+        if search is None and speed <= 0:
+            return Search(attempt, 0.0, 0.0, full)
+        if search is None or search.full <= 0 < speed:
             chosen = cheapest(settings, effects, self.limit)
             return Search(attempt, speed, speed, chosen, int(chosen != full), chosen == full)
         if speed == search.speed or speed <= 0:
