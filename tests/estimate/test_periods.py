@@ -58,6 +58,29 @@ def test_what_has_no_period_has_none() -> None:
         assert period_of(at, values) is None
     assert period_of(at[:5], noise[:5]) is None
     assert period_of(np.zeros(40), noise[:40]) is None
+    last = np.zeros(len(at))
+    last[-1] = 1.0
+    assert period_of(at, last) is None
+
+
+@pytest.mark.parametrize("wrong", [0.0, 15.0])
+def test_moments_that_do_not_rise_are_no_signal(wrong: float) -> None:
+    """The last is the first one again, or that of one in the middle."""
+    at = np.arange(0.0, 30.0, 0.05)
+    values = np.where(at % 1.3 < 0.6, 300.0, 100.0)
+    assert period_of(at, values) is not None
+    at[-1] = wrong
+    assert period_of(at, values) is None
+
+
+def test_steps_that_become_longer_are_seen_before_and_after() -> None:
+    """From the 19th step on they take 0.65 s instead of 0.48 s."""
+    at, watts, steps = recorded("lstm-shift")
+    shift = steps[:18].sum()
+    for some, which in ((steps[:18], at < shift), (steps[18:], at > shift)):
+        found = period_of(at[which], watts[which])
+        assert found is not None
+        assert found.seconds == pytest.approx(some.mean(), rel=0.05)
 
 
 def test_the_command_line_says_the_step_time_of_a_signal(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ recipes differ in."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -12,14 +13,17 @@ from ganger.core.clocks import CORE_MHZ, MEMORY_MHZ, Clocks, parts_of
 from ganger.core.errors import BadInput
 from ganger.core.plan import Tune
 from ganger.core.profiles import Profile, Profiles
-from ganger.core.spec import ClusterSpec, GpuType, NodeSpec, Offer
+from ganger.core.spec import ClusterSpec, GpuType, NodeSpec, Offer, Role, Shape
+from ganger.core.view import View
 from ganger.estimate.clocks import Effect, Setting, cheapest
 from ganger.lab.result import Run
 from ganger.lab.simulation import Setup, run_one
+from ganger.mechanisms.provisioning.together import Guest, Machine, Postponed, Tenant
+from ganger.recipes.training.renting.jahani import ByProgramme
 from ganger.workloads.clusters import load_cluster
 from ganger.workloads.measured.speeds import read_profiles
-from recipes.test_renting import hours, machine, market, run
-from worlds import Diary, Work, trace_of
+from recipes.test_renting import hours, kinds, machine, market, run
+from worlds import Diary, Work, job, trace_of
 
 # ---------------------------------------------------------------------- Jahani
 
@@ -50,6 +54,37 @@ def test_a_job_that_runs_is_resized_where_its_machine_gets_room() -> None:
     works = [hours("b", 1), hours("c", 1), hours("a", 8, most=4)]
     found = run(works, on, "jahani")
     assert found.jobs.finish[2] == pytest.approx(3600 + (8 - 2) / 4 * 3600)
+
+
+def test_no_job_waits_beside_machines_on_which_it_would_be_in_time() -> None:
+    """The machine that draws less is too slow for a. Lateness costs nothing, but a runs where it is
+    in time."""
+    types = GpuType("K80", watts=30.0, speed=0.5), GpuType("V100", watts=300.0)
+    offer = Offer(price=0.0, rentable=True)
+    groups = tuple(NodeSpec(1, 1, kind.name, watts=0.0, offer=offer) for kind in types)
+    found = run([hours("a", 1, deadline=1.5)], ClusterSpec(groups, types), "andreas(penalty=0)")
+    assert found.jobs.finish.tolist() == [3600.0]
+
+
+def test_a_job_that_fits_on_no_empty_machine_is_charged_for_one_that_is_on() -> None:
+    """a of two GPUs beside another on the large machine costs $3 for the hour that it lasts longer;
+    the small one is too small for it. Late by an hour, it costs $5 more."""
+    (large, _), (small, _) = kinds(machine(3.0, 1, gpus=4), machine(1.0, 1))
+    beside = Guest(Tenant(1, "", Profile(), 9e9, {}), 2, 3600.0)
+    machines = [Machine(0, large, 2, on=True, stay=[beside]), Machine(1, small, 1, on=False)]
+    cost = ByProgramme(5.0, 1, 0.0, 6).cost(cast(View, SimpleNamespace(now=0)))
+    for due, dollars in ((9e9, 3.0), (3600.0, 3.0 + 5.0 + 5.0)):
+        tenant = Tenant(0, "", Profile(), due, {large.first: ((2, 7200.0),)})
+        assert Postponed(5.0 / 3600, cost).of(tenant, machines) == pytest.approx(dollars)
+
+
+@pytest.mark.parametrize("recipe", ["jahani", "andreas"])
+def test_jobs_of_which_nobody_knows_how_long_they_are_have_machines(recipe: str) -> None:
+    """One shares a machine, the other has two of its own."""
+    wide = Shape((Role(size=8),))
+    works = [hours("a", 1), job("wide", 0, 3600, shape=wide)]
+    found = run(works, market(machine(3.0, 4, gpus=4)), recipe, knows="nothing")
+    assert found.jobs.finish.tolist() == [3600.0, 3600.0]
 
 
 # ---------------------------------------------------------------------- ANDREAS
@@ -187,4 +222,13 @@ def test_mhz_that_do_not_rise_are_refused(mhz: str, tmp_path: Path) -> None:
     text = 'format = "ganger.cluster/1"\n[[nodes]]\ngpus = 1\ngpu_type = "V100"\n'
     file.write_text(f'{text}[[gpu_types]]\nname = "V100"\nclocks = {mhz}\n')
     with pytest.raises(BadInput, match="clocks"):
+        load_cluster(file)
+
+
+def test_more_clocks_than_a_policy_can_look_at_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    text = 'format = "ganger.cluster/1"\n[[nodes]]\ngpus = 1\ngpu_type = "V100"\n'
+    many = f'name = "V100"\nclocks = {[*range(1, 514)]}\nmemory_clocks = [1, 2]\n'
+    file.write_text(f"{text}[[gpu_types]]\n{many}")
+    with pytest.raises(BadInput, match="513 clocks x 2 memory_clocks"):
         load_cluster(file)

@@ -47,11 +47,14 @@ def period_of(seconds: Any, values: Any) -> Period | None:
     at, raw = np.asarray(seconds, np.float64), np.asarray(values, np.float64)
     if len(at) < LEAST_SAMPLES or not np.isfinite(raw).all() or np.ptp(raw) <= 0:
         return None
-    gap = float(np.median(np.diff(at)))
-    if gap <= 0 or (at[-1] - at[0]) / gap > MOST_SAMPLES:
+    apart = np.diff(at)
+    gap = float(np.median(apart))
+    if not apart.min() > 0 or (at[-1] - at[0]) / gap > MOST_SAMPLES:
         return None
     grid = np.arange(at[0], at[-1], gap)
     signal = np.interp(grid, at, raw)
+    if np.ptp(signal) <= 0:
+        return None
     alike = _alike(signal - np.polyval(np.polyfit(grid, signal, 1), grid))
     shortest, longest = 2.0 * _renewed(at, raw), len(grid) * gap / LEAST_CYCLES
     if _MARGIN * shortest >= longest:

@@ -297,20 +297,23 @@ def _gpu(gpu: _Gpu, where: str) -> GpuType:
         _clocks(gpu.clocks, f"{where}.clocks"),
         _clocks(gpu.memory_clocks, f"{where}.memory_clocks"),
     )
+    if max(len(clocks[0]), 1) * max(len(clocks[1]), 1) > MOST_CLOCKS:
+        what = f"{len(clocks[0])} clocks x {len(clocks[1])} memory_clocks"
+        mend = f"state those that are worth a try: at most {MOST_CLOCKS} pairs"
+        raise BadInput(what, where=where, mend=mend)
     return GpuType(gpu.name, memory, watts, gpu.price, gpu.speed, idle, source, per, least, *clocks)
 
 
 def _clocks(mhz: list[float], where: str) -> tuple[float, ...]:
     """MHz, ascending. Raises BadInput."""
     rising = all(low < high for low, high in pairwise(mhz))
-    if not rising or not all(0 < each < 1e6 for each in mhz) or len(mhz) > MOST_CLOCKS:
-        mend = f"give at most {MOST_CLOCKS} MHz above 0, ascending"
-        raise BadInput(f"{len(mhz)} clocks that cannot be", where=where, mend=mend)
+    if not rising or not all(0 < each < 1e6 for each in mhz):
+        raise BadInput("clocks that cannot be", where=where, mend="give MHz above 0, ascending")
     return tuple(mhz)
 
 
-MOST_CLOCKS: Final = 256
-"""So many clocks of a type can be stated."""
+MOST_CLOCKS: Final = 1024
+"""So many clocks of a type can be stated, each with each of its memory: a policy looks at all."""
 
 
 def _openb_nodes(file: TextFile) -> ClusterSpec:

@@ -13,7 +13,7 @@ import numpy as np
 from ganger.core.books.bits import pick_devices
 from ganger.core.plan import Placement, Slot
 from ganger.core.spec import OnPreempt
-from ganger.core.state.jobs import Phase
+from ganger.core.state.jobs import OVER, Phase
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
 from ganger.mechanisms.common.believed import believed_length, believed_speed
@@ -103,7 +103,7 @@ class JointRenting(RentingPolicy):
             for job in waiting
             if job not in memory.leases and known.kind(view, market, job).shares
         ]
-        if planner.every and not fresh:
+        if not fresh and (planner.every or not _ended(view)):
             memory.due = 0
             return self._start(view, memory, market, waiting)
         if planner.every and self._later(view, memory):
@@ -112,8 +112,7 @@ class JointRenting(RentingPolicy):
         fresh.sort(key=partial(known.pressure, view, market), reverse=True)
         books = _Books(view, memory, market, known)
         cost = planner.cost(view)
-        looks = len(fresh) if planner.every else max(len(fresh), 1)  # at an end, for who runs
-        for first in range(0, looks, planner.window):
+        for first in range(0, max(len(fresh), 1), planner.window):
             some = [books.tenant(job) for job in fresh[first : first + planner.window]]
             movers = books.movers(planner.window - len(some)) if not first else []
             if not some and not movers:
@@ -141,6 +140,11 @@ class JointRenting(RentingPolicy):
 
     def _wake(self, view: View, memory: RentMemory) -> int:
         return memory.due or NEVER
+
+
+def _ended(view: View) -> bool:
+    """Whether some job is over since the last decision, so that others may have its room."""
+    return any(view.at.phase[job] in OVER for job in view.changed)
 
 
 def _without(jobs: Sequence[int], some: Iterable[int]) -> list[int]:

@@ -53,7 +53,7 @@ class ClockMemory(msgspec.Struct):
     searches: dict[int, Search] = {}
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)
 def predicted(
     counters: Counters, clocks: tuple[float, ...], memory: tuple[float, ...]
 ) -> tuple[tuple[Setting, ...], tuple[Effect, ...]]:
@@ -160,9 +160,7 @@ class Clocked:
         """The search after what the job reported last."""
         attempt, speed = int(view.at.attempt[job]), float(view.at.rate[job])
         full = len(settings) - 1
-        if search is None and speed <= 0:
-            return Search(attempt, 0.0, 0.0, full)
-        if search is None or search.full <= 0 < speed:
+        if search is None:
             chosen = cheapest(settings, effects, self.limit)
             return Search(attempt, speed, speed, chosen, int(chosen != full), chosen == full)
         if speed == search.speed or speed <= 0:
@@ -174,7 +172,7 @@ class Clocked:
         expected = max(effects[search.setting].slowing - 1.0, 1e-3)
         scale = min(slowed / expected, LARGEST)
         chosen = cheapest(settings, effects, self.limit, scale)
-        if search.count == SEARCH_MAX and slowed > self.limit:
+        if search.count == SEARCH_MAX and slowed > self.limit + 1e-9:
             chosen = full
         elif search.count >= SEARCH_MAX:
             chosen = search.setting
