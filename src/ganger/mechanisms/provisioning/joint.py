@@ -70,7 +70,7 @@ class Ranked:
         """See `Tenancy`."""
         cost, due = self.planner.cost(view), due_of(view, job)
         profile = demand.profile
-        tenant = Tenant(job, "", profile, due, {})
+        tenant = Tenant(job, view.jobs.models[int(view.at.model[job])], profile, due, {})
 
         def key(each: Rental) -> tuple[bool, float, float]:
             guest = Guest(tenant, each.gpus, each.seconds)
@@ -98,11 +98,7 @@ class JointRenting(RentingPolicy):
         """Choose for `window` jobs at a time, until nothing more is placed; then start."""
         waiting, planner = self._waiting(view), self.planner
         known = view.cached(_Known)
-        fresh = [
-            job
-            for job in waiting
-            if job not in memory.leases and known.kind(view, market, job).shares
-        ]
+        fresh = [job for job in known.sharing(view, market, waiting) if job not in memory.leases]
         if not fresh and (planner.every or not _ended(view)):
             memory.due = 0
             return self._start(view, memory, market, waiting)
@@ -122,11 +118,7 @@ class JointRenting(RentingPolicy):
             books.draw(some + movers, machines, chosen)
             if not any(each.job in chosen for each in some):
                 break
-        blocked = {
-            job
-            for job in waiting
-            if job not in memory.leases and known.kind(view, market, job).shares
-        }
+        blocked = {job for job in known.sharing(view, market, waiting) if job not in memory.leases}
         return self._start(view, memory, market, _without(waiting, blocked)) or bool(blocked)
 
     def _later(self, view: View, memory: RentMemory) -> bool:
@@ -171,6 +163,20 @@ class _Known:
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[int, int, int], tuple[_Kind, float]] = {}
+        self._shares: dict[int, bool] = {}
+        """By number of a shape."""
+
+    def sharing(self, view: View, market: Market, jobs: Iterable[int]) -> list[int]:
+        """Those of some jobs that may share a machine."""
+        shape, shares = view.at.shape, self._shares
+        listed = list[int]()
+        for job in jobs:
+            own = shares.get(shape[job])
+            if own is None:
+                own = shares[shape[job]] = self.kind(view, market, job).shares
+            if own:
+                listed.append(job)
+        return listed
 
     def kind(self, view: View, market: Market, job: int) -> _Kind:
         """That of a job."""

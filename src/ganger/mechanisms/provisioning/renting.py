@@ -285,7 +285,7 @@ class RentingPolicy:
         not to be had."""
         holds, up, going = view.draft.holds, view.ledger.up, view.ledger.going
         pending, active = set(view.pending.tolist()), set(view.active.tolist())
-        stopped = {job for job in active if going and holds(job) is None}
+        stopped = {job for job in active if holds(job) is None} if going else set[int]()
         memory.coming = {row for row in memory.coming if not up[row]}
         memory.going |= {whole.kind_of[row].first: until for row, until in going.items()}
         memory.going = {kind: until for kind, until in memory.going.items() if until > view.now}

@@ -28,6 +28,7 @@ class Drawn:
 
     def __init__(self, view: View) -> None:
         self._types = {each.name: watts_of(each) for each in view.nodes.type_specs}
+        self._above: dict[tuple[str, str], float] = {}
         self.idle = dict[int, float]()
         first = 0
         for group in view.nodes.spec.nodes:
@@ -38,10 +39,15 @@ class Drawn:
         kind = self._types.get(group.gpu_type)
         return idle_watts(group, kind) if kind is not None else max(group.watts, 0.0)
 
-    def above(self, guest: Guest, gpu_type: str) -> float:
+    def above(self, tenant: Tenant, gpu_type: str) -> float:
         """Of one GPU that computes a job's model; as measured where it was, else at full load."""
-        kind = self._types[gpu_type]
-        return max(guest.tenant.profile.watts.get(gpu_type, kind.load) - kind.idle, 0.0)
+        key = tenant.model, gpu_type
+        known = self._above.get(key)
+        if known is None:
+            kind = self._types[gpu_type]
+            watts = tenant.profile.watts.get(gpu_type, kind.load)
+            known = self._above[key] = max(watts - kind.idle, 0.0)
+        return known
 
 
 @dataclass(frozen=True)
@@ -62,13 +68,17 @@ class ByEnergy:
         drawn, price, late = view.cached(Drawn, view), self.price / _KWH, self.penalty / 3600
 
         def cost(machine: Machine, guests: Sequence[Guest]) -> float:
-            every = [*machine.stay, *guests]
+            every, gpu_type = [*machine.stay, *guests], machine.kind.gpu_type
             spent = last = 0.0
             for guest in every:
-                took = guest.seconds * guest.tenant.slowed(every)
-                last = max(last, took)
-                spent += price * guest.gpus * drawn.above(guest, machine.kind.gpu_type) * took
-                spent += late * max(took - guest.tenant.due, 0.0)
+                tenant, took = guest.tenant, guest.seconds
+                if tenant.profile.disturbed:
+                    took *= tenant.slowed(every)
+                if took > last:
+                    last = took
+                spent += price * guest.gpus * drawn.above(tenant, gpu_type) * took
+                if took > tenant.due:
+                    spent += late * (took - tenant.due)
             return spent + price * drawn.idle[machine.kind.first] * last
 
         return cost
