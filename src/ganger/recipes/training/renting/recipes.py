@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Annotated
 
 from ganger.core.protocols import Policy
 from ganger.core.units import DAY, MINUTE, NEVER, SECOND
@@ -34,6 +35,7 @@ from ganger.recipes.registry import (
     Part,
     Period,
     Positive,
+    Within,
     recipe,
 )
 from ganger.recipes.training.renting.andreas import ByEnergy
@@ -188,17 +190,18 @@ def together(name: str, planner: Planner) -> Policy:
     ),
     needs="durations, throughputs",
     reconstructed="a job without a deadline is due as if it had begun when it was submitted; a job"
-    " that waits is charged what it costs alone at best, and its lateness at worst; the programme"
-    " is over the `window` most pressing jobs, those that wait before those that run, and what runs"
-    " moves to machines that are on; a machine on which others stay is charged for what a job lasts"
-    " longer than these; the limit of its search is a number of nodes, not a time; jobs that need"
-    " more than one machine have machines of their own",
+    " that waits is charged what it costs where it would be put alone, and its lateness at worst;"
+    " the programme is solved at arrivals and ends, not when machines come up; it is over the"
+    " `window` most pressing jobs, those that wait before those that run, and what runs moves to"
+    " machines that are on; a machine on which others stay is charged for what a job lasts longer"
+    " than these; the limit of its search is a number of nodes, not a time; jobs that need more"
+    " than one machine have machines of their own",
     wants=("machines for rent",),
 )
 def jahani(
     penalty: Amount = 10.0,
-    window: Count = 6,
-    nodes: Many = 200,
+    window: Annotated[int, Within(1, 32)] = 6,
+    nodes: Count = 200,
     gap: Part = 0.01,
 ) -> Policy:
     """At each arrival and end a mixed-integer programme says which jobs run on how many GPUs of
@@ -222,18 +225,18 @@ def jahani(
     ),
     needs="durations, throughputs",
     reconstructed="a job without a deadline is due as if it had begun when it was submitted; a job"
-    " that waits is charged what it costs alone at best, and its lateness at worst; noise is"
-    " Gaussian, of 0.3 times the largest pressure; at most `window` jobs are placed at once, what"
-    " runs moves to machines that are on; jobs that need more than one machine have machines of"
-    " their own",
+    " that waits is charged what it costs where it would be put alone, and its lateness at worst;"
+    " noise is Gaussian, of 0.3 times the largest pressure; at most `window` jobs are placed at"
+    " once, what runs moves to machines that are on; jobs that need more than one machine have"
+    " machines of their own",
     wants=("machines for rent",),
 )
 def andreas(
     every: Period = MINUTE,
     price: Amount = 0.15,
     penalty: Amount = 1.0,
-    tries: Count = 8,
-    window: Count = 16,
+    tries: Annotated[int, Within(1, 1000)] = 8,
+    window: Annotated[int, Within(1, 256)] = 16,
     seed: Many = 0,
 ) -> Policy:
     """Nodes are switched on for jobs so that their energy and the lateness of jobs cost least.
@@ -258,8 +261,10 @@ def andreas(
     needs="nothing",
     reconstructed="the predictors are trained on a synthetic generator of models"
     " (`ganger.estimate.clocks.drawn`), not on measured ones; counters are the `utilisation` and"
-    " the `watts` of a job's profile; the search corrects predicted slow-downs by measured ones,"
-    " while energy stays predicted; the queue is first come, first served",
+    " the `watts` of a job's profile, not read over one period; the search corrects predicted"
+    " slow-downs by measured ones, while energy stays predicted; where a speed changes by itself,"
+    " that at full clocks is taken to change as much, and the search is not run again; the queue"
+    " is first come, first served",
     wants=("GPU clocks",),
 )
 def gpoeo(limit: Part = 0.05) -> Policy:
