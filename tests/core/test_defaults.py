@@ -53,7 +53,7 @@ SAID: dict[type[Struct], dict[str, Any]] = {
     },
     GpuType: {
         "memory": 16384, "watts": 0.0, "price": 0.0, "speed": 1.0, "idle_watts": -1.0,
-        "watts_from": "stated", "per": 1, "least": 0,
+        "watts_from": "stated", "per": 1, "least": 0, "clocks": (), "memory_clocks": (),
     },
     Offer: {
         "market": "on_demand", "zone": "", "price": -1.0, "prices": (), "bid": -1.0,
@@ -92,7 +92,7 @@ SAID: dict[type[Struct], dict[str, Any]] = {
         "by_type": {}, "locality": (1.0, 1.0, 1.0, 1.0), "scaling": (), "skewed": False,
         "disturbed": {}, "sensitivity": None, "goodput": None, "measured": None, "steps": None,
         "convergence": None, "watts": {}, "stages": (), "utilisation": {}, "graph": None,
-        "memory": None, "passes": None, "answering": None, "host": None,
+        "memory": None, "passes": None, "answering": None, "host": None, "clocks": None,
     },
     profiles.Profiles: {"models": {}, "default": profiles.Profile()},
     answering.BatchTimes: {"share": 1.0},

@@ -109,7 +109,7 @@ def cases() -> list[tuple[str, str]]:
     return [case for case in product(recipes, DAYS) if case not in TURNING]
 
 
-DEAR = ("gavel(", "ones", "pollux", "sia", "smd")
+DEAR = ("gavel(", "jahani", "ones", "pollux", "sia", "smd")
 """How the names begin of those that solve a programme or search at every decision."""
 SECOND_DAYS = ("gangs", "parts", "storm")
 """On which those of `DEAR` that search have the least to search through."""

@@ -105,7 +105,7 @@ def test_filters_find_what_their_words_say() -> None:
     assert chosen(mechanism="sizing") >= {"afs", "marble", "optimus"}
     assert chosen(mechanism="promoting") == {"mlfq", "tiresias"}
     assert chosen(elastic=True, heterogeneous=True) == {
-        "aonline", "cynthia", "fc2", "mlcloudprice", "oasis", "sia",
+        "andreas", "aonline", "cynthia", "fc2", "jahani", "mlcloudprice", "oasis", "sia",
     }  # fmt: skip
     assert chosen(year="2023") == {"fgd", "lucid", "sia", "tgs"}
     assert chosen(year="-1970") == {"mlfq"}

@@ -278,7 +278,7 @@ def test_of_two_jobs_the_one_that_saves_more_gets_the_machine() -> None:
 
 # ---------------------------------------------------------------------- money
 
-RENTERS = ["cynthia", "fc2", "mlcloudprice(every=1h,move=1m)"]
+RENTERS = ["andreas", "cynthia", "fc2", "jahani", "mlcloudprice(every=1h,move=1m)"]
 terms = st.tuples(
     st.integers(1, 500), st.sampled_from([SECOND, MINUTE, HOUR]), st.integers(1, 3), st.booleans()
 )

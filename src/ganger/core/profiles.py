@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.core.books.network import hierarchical, parameter_servers, ring_all_reduce
+from ganger.core.clocks import Clocks
 from ganger.core.host_use import HostUse
+from ganger.core.host_use import Sensitivity as Sensitivity
 from ganger.core.serving.answering import Answering
 from ganger.core.spec import Locality
 
@@ -220,48 +222,6 @@ def _smaller(by_size: dict[int, float], gpus: int) -> float:
     return by_size[max(sizes)] if (sizes := [size for size in by_size if size < gpus]) else 0.0
 
 
-class Sensitivity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How much a job's speed depends on what feeds it: `speed[c][m]` with `cpus[c]` (thousandths of
-    a core) and `memory[m]` (MiB of the host) per GPU, both ascending, relative to the supply at
-    which its run time was taken. Linear between, level beyond, and below the fewest CPUs in
-    proportion to them.
-    """
-
-    cpus: tuple[float, ...]
-    memory: tuple[float, ...]
-    speed: tuple[tuple[float, ...], ...]
-
-    def at(self, cpus: float, memory: float) -> float:
-        """Speed with so much per GPU."""
-        short = min(cpus / self.cpus[0], 1.0) if self.cpus[0] > 0 else 1.0
-        row, above = _between(self.cpus, cpus)
-        column, right = _between(self.memory, memory)
-        last, end = min(row + 1, len(self.cpus) - 1), min(column + 1, len(self.memory) - 1)
-        here, there = self.speed[row], self.speed[last]
-        low = here[column] + (here[end] - here[column]) * right
-        high = there[column] + (there[end] - there[column]) * right
-        return short * (low + (high - low) * above)
-
-    def demand(self, part: float = 0.99) -> tuple[float, float]:
-        """The fewest CPUs per GPU, and with them the least memory, that give `part` of the largest
-        speed (Synergy, OSDI 2022, section 3.2)."""
-        enough = part * max(map(max, self.speed))
-        return next(
-            (cpus, memory)
-            for cpus, row in zip(self.cpus, self.speed, strict=True)
-            for memory, speed in zip(self.memory, row, strict=True)
-            if speed >= enough
-        )
-
-
-def _between(grid: tuple[float, ...], at: float) -> tuple[int, float]:
-    """The grid point below `at`, and how far `at` is towards the next; inside the grid."""
-    below = max(bisect_right(grid, at) - 1, 0)
-    if below == len(grid) - 1:
-        return below, 0.0
-    return below, max((at - grid[below]) / (grid[below + 1] - grid[below]), 0.0)
-
-
 class Stages(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long an iteration alone on `gpus` GPUs uses each resource, seconds: `times`, in the order
     in which it uses them (storage, CPU, GPU, network; or storage and CPU in one).
@@ -351,6 +311,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `passes`: how long a forward and a backward pass take.
     `answering`: what answering requests with it takes.
     `host`: its traffic with the memory of its hosts.
+    `clocks`: what setting the clocks of its GPUs does to its speed and to what they draw.
     """
 
     by_type: dict[str, float] = {}
@@ -371,6 +332,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     passes: Passes | None = None
     answering: Answering | None = None
     host: HostUse | None = None
+    clocks: Clocks | None = None
 
     @property
     def shares(self) -> bool:

@@ -189,6 +189,8 @@ class GpuType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     `watts_from`: where the watts come from: `card` (the board's maker), `measured`, `assumed`, or
     `stated`. A search pays for a GPU in whole multiples of `per` microseconds, and for `least`.
+    `clocks` and `memory_clocks`: MHz at which its multiprocessors and its memory can run,
+    ascending, the last one as a rule; empty: they cannot be set.
     """
 
     name: str
@@ -200,6 +202,8 @@ class GpuType(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     watts_from: str = "stated"
     per: int = 1
     least: int = 0
+    clocks: tuple[float, ...] = ()
+    memory_clocks: tuple[float, ...] = ()
 
 
 class Offer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -14,6 +14,7 @@ from math import inf
 from operator import attrgetter
 from typing import Final
 
+from ganger.core.clocks import CORE_MHZ, MEMORY_MHZ
 from ganger.core.errors import BadInput
 from ganger.core.events import (
     AnyEvent,
@@ -192,6 +193,10 @@ class FleetEngine:
             if type(action) not in IGNORED or (isinstance(action, Tune) and self._turns(action)):
                 continue
             name, why = type(action).__name__, f"this engine {IGNORED[type(action)]}"
+            if isinstance(action, Tune) and (
+                CORE_MHZ in action.knobs or MEMORY_MHZ in action.knobs
+            ):
+                why = "this engine does not set the clocks of GPUs"
             if isinstance(action, Tune | Route):
                 job = action.job if isinstance(action, Tune) else action.service
                 self._attempts.events.append(Unable(job, name, why=why))

@@ -136,10 +136,21 @@ def _last(module: str) -> str:
 
 
 ELASTIC = frozenset(
-    ("elastic", "resizing", "pollux", "sia", "ones", "dorm", "singularity", "admission", "renting")
+    (
+        "elastic",
+        "resizing",
+        "pollux",
+        "sia",
+        "ones",
+        "dorm",
+        "singularity",
+        "admission",
+        "renting",
+        "joint",
+    )
 )
 """The mechanisms that change sizes."""
-HETEROGENEOUS = {"program", "pop", "sia", "allox", "gandiva_fair", "admission", "renting"}
+HETEROGENEOUS = {"program", "pop", "sia", "allox", "gandiva_fair", "admission", "renting", "joint"}
 """The mechanisms that tell GPU types apart."""
 SHARES_PLAIN = frozenset(("grouping", "two_classes"))
 """The mechanisms by which only jobs share that ask for whole GPUs and nothing else."""
@@ -158,6 +169,7 @@ WANTS = (
     "models that share GPUs",
     "links",
     "machines for rent",
+    "GPU clocks",
 )
 """The words of `Recipe.wants`."""
 
@@ -199,7 +211,9 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("jpas", "parrot", "ada-srsf", "gadget"), _T + "network.recipes"),
     **dict.fromkeys(("oasis", "aonline"), _T + "market.recipes"),
     "rifling": _T + "learned.recipes",
-    **dict.fromkeys(("cynthia", "fc2", "mlcloudprice"), _T + "renting.recipes"),
+    **dict.fromkeys(
+        ("andreas", "cynthia", "fc2", "gpoeo", "jahani", "mlcloudprice"), _T + "renting.recipes"
+    ),
 }
 """Name of every recipe for training jobs, and the module that defines it."""
 PLANES: dict[str, dict[str, str]] = {

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ganger.core.books.ledger import members
 from ganger.core.books.links import Links, Transfer
+from ganger.core.clocks import parts_of
 from ganger.core.plan import Placement
 from ganger.core.profiles import Profiles
 from ganger.core.spec import Locality
@@ -84,6 +86,10 @@ class Physics:
         self.links = Links(self.nodes, network) if network is not None and moves else None
         """The links between nodes, where they and what jobs move over them are known."""
         self.changing |= self.links is not None
+        self.clocked = any(each.clocks is not None for each in every)
+        self.clocked &= any(kind.clocks or kind.memory_clocks for kind in self.nodes.type_specs)
+        """Whether setting clocks changes speeds."""
+        self.changing |= self.clocked
         """Speeds change while jobs run, with more than their own progress (see `sim.speeds`)."""
         self.interference = Interference(
             self.profiles, {kind.name: kind.memory for kind in self.nodes.type_specs}
@@ -155,6 +161,18 @@ class Physics:
             return 1.0
         cpus = given.get("cpus_per_gpu", least[0])
         return max(sensitivity.at(cpus, given.get("memory_per_gpu", least[1])), TRICKLE)
+
+    def slowing(
+        self, declared: Declared, job: int, placement: Placement, knobs: Mapping[str, Any]
+    ) -> float:
+        """How many times as long a job's steps take at the clocks that `knobs` say."""
+        clocks = self.profiles.of(declared.models[declared.model[job]]).clocks
+        if clocks is None or not knobs:
+            return 1.0
+        nodes = self.nodes
+        kinds = {int(nodes.gpu_type[slot.node]) for slot in placement if slot.devices}
+        parts = [parts_of(nodes.type_specs[kind], knobs) for kind in kinds]
+        return max((clocks.slowing(*each) for each in parts), default=1.0)
 
     def pace(
         self, declared: Declared, job: int, placement: Placement

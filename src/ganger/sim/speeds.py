@@ -6,9 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from heapq import heappush
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ganger.core.books.bits import members
+from ganger.core.clocks import CORE_MHZ, MEMORY_MHZ
 from ganger.core.errors import BadInput
 from ganger.core.events import AnyEvent, Progressed, Released, Started
 from ganger.core.plan import WITHDRAWN, AnyAction, Placement, Resize, Tune
@@ -56,6 +57,8 @@ class Speeds:
         """By job that still computes at its old level: the level that it will have."""
         self._supply: dict[int, float] = {}
         self._hosts = HostResources(attempts)
+        self._clocks: dict[int, float] = {}
+        """By job whose GPUs run at other clocks: how many times as long its steps take."""
         self.terms: dict[int, Terms] = {}
         """By job that was given any (see `sim.tenancy`)."""
         self._company: dict[int, _OnDevices] = {}
@@ -111,6 +114,7 @@ class Speeds:
             level = before
         self._level[job] = level
         self._hosts.start(job)
+        self._clocks.pop(job, None)
         self._supply[job] = self._hosts.supply(job, placement)
         if self.links is not None:
             self.links.moved.add(job)
@@ -130,6 +134,8 @@ class Speeds:
             self._level[job] = 1.0
             self._hosts.give(job, knobs.get(job, {}))
             self._supply[job] = self._hosts.supply(job, placement)
+            if self._physics.clocked:
+                self._set_clocks(job, placement, knobs.get(job, {}))
             if "request" in knobs.get(job, {}):
                 self.terms[job] = Terms.of(knobs[job])
         for job in held.keys() & self.terms.keys():
@@ -183,12 +189,19 @@ class Speeds:
         if placement is not None and attempts.alive[job] % SUSPENSION == action.attempt:
             self._hosts.give(job, action.knobs)
             self._supply[job] = self._hosts.supply(job, placement)
+            if self._physics.clocked:
+                self._set_clocks(job, placement, action.knobs)
             if "request" in action.knobs:
                 self._set_terms(job, action)
             if self.links is not None:
                 self.links.tune(job, action.knobs)
             near = self.neighbours(job) if self._hosts.shared else ()
             self.refresh([job, *near], attempts.instant)
+
+    def _set_clocks(self, job: int, placement: Placement, knobs: Mapping[str, Any]) -> None:
+        if CORE_MHZ in knobs or MEMORY_MHZ in knobs:
+            slowing = self._physics.slowing(self._attempts.declared, job, placement, knobs)
+            self._clocks[job] = slowing
 
     def _set_terms(self, job: int, action: Tune) -> None:
         """Put the job on the terms that it is given, or on none."""
@@ -395,7 +408,7 @@ class Speeds:
 
     def _slowed(self, job: int, level: float) -> float:
         """What is left of the speed that the job's placement allows."""
-        rate = level / self._slowdown(job) * self._supply[job]
+        rate = level / self._slowdown(job) * self._supply[job] / self._clocks.get(job, 1.0)
         if self.links is not None:
             rate *= self.links.part(job)
         where = self._attempts.where[job]

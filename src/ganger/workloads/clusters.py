@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -152,6 +152,8 @@ class _Gpu(msgspec.Struct, forbid_unknown_fields=True):
     watts_from: Literal["card", "measured", "assumed", "stated"] | None = None
     billed: Literal["second", "minute", "hour"] | None = None
     least: str = "0s"
+    clocks: list[float] = []
+    memory_clocks: list[float] = []
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True):
@@ -291,7 +293,27 @@ def _gpu(gpu: _Gpu, where: str) -> GpuType:
         memory = parse_memory(gpu.memory, where=f"{where}.memory")
     least = parse_duration(gpu.least, where=f"{where}.least")
     per = _PER[gpu.billed] if gpu.billed is not None else 1
-    return GpuType(gpu.name, memory, watts, gpu.price, gpu.speed, idle, source, per, least)
+    clocks = (
+        _clocks(gpu.clocks, f"{where}.clocks"),
+        _clocks(gpu.memory_clocks, f"{where}.memory_clocks"),
+    )
+    if max(len(clocks[0]), 1) * max(len(clocks[1]), 1) > MOST_CLOCKS:
+        what = f"{len(clocks[0])} clocks x {len(clocks[1])} memory_clocks"
+        mend = f"state those that are worth a try: at most {MOST_CLOCKS} pairs"
+        raise BadInput(what, where=where, mend=mend)
+    return GpuType(gpu.name, memory, watts, gpu.price, gpu.speed, idle, source, per, least, *clocks)
+
+
+def _clocks(mhz: list[float], where: str) -> tuple[float, ...]:
+    """MHz, ascending. Raises BadInput."""
+    rising = all(low < high for low, high in pairwise(mhz))
+    if not rising or not all(0 < each < 1e6 for each in mhz):
+        raise BadInput("clocks that cannot be", where=where, mend="give MHz above 0, ascending")
+    return tuple(mhz)
+
+
+MOST_CLOCKS: Final = 1024
+"""So many clocks of a type can be stated, each with each of its memory: a policy looks at all."""
 
 
 def _openb_nodes(file: TextFile) -> ClusterSpec:

@@ -29,6 +29,20 @@ from ganger.core.units import SECOND, parse_duration
     " own measurements, instead of measuring models.",
 )
 @click.option(
+    "--signal",
+    metavar="FILE",
+    default="",
+    help="Say how long the steps of a training job take, from a CSV file of its GPU's watts or use:"
+    " the columns seconds and --column.",
+)
+@click.option(
+    "--column",
+    metavar="NAME",
+    default="watts",
+    show_default=True,
+    help="The column of the signal.",
+)
+@click.option(
     "--batches",
     default="1,2,4,8,16,32",
     show_default=True,
@@ -84,6 +98,8 @@ def profile(
     models: tuple[str, ...],
     output: str,
     fit: str,
+    signal: str,
+    column: str,
     batches: str,
     threads: str,
     sizes: tuple[str, ...],
@@ -109,7 +125,11 @@ def profile(
         --family digits -o digits.toml
       ganger profile bert.onnx --size sequence=128
       ganger profile --fit pairs.csv -o pairs.toml
+      ganger profile --signal nvml.csv
     """
+    if signal:
+        _steps(models, fit, Path(signal), column)
+        return
     if fit:
         _fit(models, fit, output)
         return
@@ -118,12 +138,8 @@ def profile(
     from ganger.lab.profiling import Effort, measure
     from ganger.workloads.models.writing import write_models
 
-    effort = Effort(
-        tuple(_numbers(batches, "--batches")),
-        warm_up,
-        runs,
-        parse_duration(most, where="--most") / SECOND,
-    )
+    seconds = parse_duration(most, where="--most") / SECOND
+    effort = Effort(tuple(_numbers(batches, "--batches")), warm_up, runs, seconds)
     found = measure(
         [Path(each) for each in models],
         effort,
@@ -146,9 +162,30 @@ def profile(
     write_models(found.document, Path(output))
     for note in notes:
         click.echo(f"note: {note}", err=True)
-    where = "standard output" if output == "-" else output
-    many = len(found.document.models)
+    many, where = len(found.document.models), "standard output" if output == "-" else output
     click.echo(f"{many} model{'s' * (many != 1)} written to {where}", err=True)
+
+
+def _steps(models: tuple[str, ...], fit: str, path: Path, column: str) -> None:
+    """Say the period of a signal. Raises BadInput where it has none that can be seen."""
+    from ganger.estimate.periods import LEAST_CYCLES, period_of
+    from ganger.workloads.files import open_text
+    from ganger.workloads.rows import Number, read_delimited
+
+    if models or fit:
+        mend = "give --signal alone"
+        raise BadInput("--signal beside models or --fit", where="ganger profile", mend=mend)
+    kinds = {"seconds": Number(0.0, 1e12), column: Number(-1e12, 1e12)}
+    table = read_delimited(open_text(path), kinds)
+    period = period_of(table["seconds"], table[column])
+    if period is None:
+        raise BadInput(
+            f"no period in {column}",
+            where=str(path),
+            mend=f"record at least {LEAST_CYCLES} steps, sampled several times each, at moments"
+            " that rise; steps that a driver renews its figures less than twice in cannot be seen",
+        )
+    click.echo(f"{period.seconds:.4g} s a step (clearness {period.clearness:.2f} of 1)")
 
 
 def _fit(models: tuple[str, ...], pairs: str, output: str) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.lab.billing.power import Grid, Watts, sources_in_words
+from ganger.lab.billing.power import Grid, sources_in_words
+from ganger.mechanisms.provisioning.power import Watts
 
 _Floats = NDArray[np.float64]
 

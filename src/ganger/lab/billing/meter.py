@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ganger.core.clocks import CORE_MHZ, MEMORY_MHZ
 from ganger.core.events import (
     Batch,
     Failed,
@@ -18,20 +19,21 @@ from ganger.core.events import (
     Started,
     Submitted,
 )
-from ganger.core.plan import Plan, Provision, Resize, Resume, Start, Stop, Suspend
+from ganger.core.plan import Plan, Provision, Resize, Resume, Start, Stop, Suspend, Tune
 from ganger.core.spec import Kind
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Jobs, Phase
 from ganger.core.units import HOUR, NEVER, WHOLE
 from ganger.lab.billing.account import Account
-from ganger.lab.billing.power import Grid, Power
+from ganger.lab.billing.power import FULL, Grid, Knobs, Power
 from ganger.lab.billing.tariff import Tariff
 
 _ENDS: Final = (Finished, Failed, Released, Refused)
 _BEGINS: Final = (Start, Resize)
-_BEGUN, _COMPUTES, _PAUSED, _ASLEEP, _LEAVES, _OVER = range(6)
+_BEGUN, _COMPUTES, _PAUSED, _ASLEEP, _LEAVES, _OVER, _CLOCKED = range(7)
 """What becomes of an attempt: it has devices; computes; holds them suspended; yields them; is told
-to go; has let go. Beside the first stands its number, times `_CODES`."""
+to go; has let go; is given other clocks. Beside the first stands its number, beside the last that
+of the clocks, times `_CODES`."""
 _CODES: Final = 8
 _KWH: Final = 1e3 * HOUR
 """Watt-microseconds in a kWh."""
@@ -52,6 +54,8 @@ class _Spans(NamedTuple):
     until: _Ints
     held: _Bools
     computed: _Bools
+    clocks: _Ints
+    """The number of its clocks; 0: full."""
 
 
 class Meter:
@@ -78,6 +82,9 @@ class Meter:
         self._has: dict[int, int] = {}
         """By number of an attempt: since when it has all of its devices."""
         self._count = 0
+        self._clocks: list[Knobs] = [FULL]
+        self._numbers: dict[tuple[float, float], int] = {}
+        """The clocks that were set, and the number of each."""
         self._behind: dict[int, list[int]] = {}
         """By job that is to let go: the numbers of attempts that get what it has."""
         self._sums = np.zeros((0, 3))
@@ -118,10 +125,20 @@ class Meter:
                 note((at, action.job, action.attempt, _ASLEEP if action.yields else _PAUSED))
             elif type(action) is Resume:
                 note((at, action.job, action.attempt, _COMPUTES))
+            elif type(action) is Tune and (CORE_MHZ in action.knobs or MEMORY_MHZ in action.knobs):
+                what = _CLOCKED + _CODES * self._number(action.knobs)
+                note((at, action.job, action.attempt, what))
             elif type(action) is Provision and action.verb == "on":
                 self._booting.setdefault(action.node, at)
         if len(self._marks) > MANY:
             self._add_up(at)
+
+    def _number(self, knobs: Knobs) -> int:
+        clocks = float(knobs.get(CORE_MHZ, 0.0)), float(knobs.get(MEMORY_MHZ, 0.0))
+        if clocks not in self._numbers:
+            self._numbers[clocks] = len(self._clocks)
+            self._clocks.append({CORE_MHZ: clocks[0], MEMORY_MHZ: clocks[1]})
+        return self._numbers[clocks]
 
     def _begin(self, action: Start | Resize, at: int) -> None:
         job, attempt, number = action.job, action.attempt, self._count
@@ -194,16 +211,17 @@ class Meter:
             return
         attempt, node = own[slots[:, 0]], slots[:, 1]
         lasted = (spans.until - spans.since).astype(np.float64)
-        held, computed = (
-            np.bincount(spans.attempt, lasted * which, len(job))[attempt].astype(np.float64)
-            for which in (spans.held, spans.computed)
-        )
+        held = np.bincount(spans.attempt, lasted * spans.held, len(job))[attempt].astype(np.float64)
         gone = self._gone(spans, attempt, node)
         held -= gone
         whose = job[attempt]
         parts = self._parts(whose, slots)
         base = parts * held * np.array(self._power.each)[node]
-        load = parts * computed * self._above_idle(whose, node) * (slots[:, 2] > 0)
+        load = np.zeros(len(parts))
+        for clocks in np.unique(spans.clocks[spans.computed]).tolist():
+            here = lasted * (spans.computed & (spans.clocks == clocks))
+            computed = np.bincount(spans.attempt, here, len(job))[attempt]
+            load += parts * computed * self._above_idle(whose, node, clocks) * (slots[:, 2] > 0)
         for column, values in enumerate((base, load)):
             self._sums[:, column] += np.bincount(whose, values, len(self._sums))
         if self._tariff is not None:
@@ -253,13 +271,14 @@ class Meter:
         host = np.where(on_host, workers * cpus / np.maximum(cores, 1), 0.0)
         return np.where(gpus > 0, parts, host)
 
-    def _above_idle(self, job: _Ints, node: _Ints) -> _Floats:
-        """Watts beyond idle of a GPU of each node that computes the model of each job."""
+    def _above_idle(self, job: _Ints, node: _Ints, clocks: int) -> _Floats:
+        """Watts beyond idle of a GPU of each node that computes the model of each job at these
+        clocks."""
         kinds, models = len(self._nodes.types), self._jobs.models
         codes = self._jobs.model[job] * np.int64(kinds) + self._nodes.gpu_type[node]
         pairs, which = np.unique(codes, return_inverse=True)
-        above = self._power.above_idle
-        watts = [above(models[pair // kinds], pair % kinds) for pair in pairs.tolist()]
+        above, knobs = self._power.above_idle, self._clocks[clocks]
+        watts = [above(models[pair // kinds], pair % kinds, knobs) for pair in pairs.tolist()]
         return np.array(watts)[which]
 
     def _gone(self, spans: _Spans, attempt: _Ints, node: _Ints) -> _Floats:
@@ -320,6 +339,7 @@ def _spans(marks: _Ints, first: _Ints, has: _Ints, now: int) -> _Spans:
     """From each mark to the next of its attempt, or to now, but nothing before the attempt `has`
     its devices. `marks` by attempt and time; `first`: where each attempt's begin."""
     at, what = marks[:, 0], marks[:, 3] % _CODES
+    what, clocks = _carried(what, marks[:, 3] // _CODES, first)
     length = np.diff(np.append(first, len(marks)))
     attempt = np.repeat(np.arange(len(first)), length)
     until = np.append(at[1:], now)
@@ -333,7 +353,23 @@ def _spans(marks: _Ints, first: _Ints, has: _Ints, now: int) -> _Spans:
         np.maximum(until, has[attempt]),
         ~asleep & (what != _OVER),
         what == _COMPUTES,
+        clocks,
     )
+
+
+def _carried(what: _Ints, number: _Ints, first: _Ints) -> tuple[_Ints, _Ints]:
+    """What became of attempts, and at which clocks: a mark of clocks changes nothing else, and
+    these stay until others are set."""
+    set_ = what == _CLOCKED
+    if not set_.any():
+        return what, np.zeros(len(what), np.int64)
+    at = np.arange(len(what))
+    last = np.maximum.accumulate(np.where(set_, -1, at))
+    began = np.zeros(len(what), np.int64)
+    began[first] = first
+    began = np.maximum.accumulate(began)
+    clocked = np.maximum.accumulate(np.where(set_, at, -1))
+    return what[last], np.where(clocked >= began, number[clocked], 0)
 
 
 def _rest(whole: float, parts: _Floats) -> float:

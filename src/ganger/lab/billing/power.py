@@ -10,33 +10,22 @@ say so.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
+from ganger.core.clocks import parts_of
 from ganger.core.profiles import Profiles
-from ganger.core.spec import ClusterSpec, GpuType
+from ganger.core.spec import ClusterSpec
 from ganger.core.state.cluster import Nodes
+from ganger.mechanisms.provisioning.power import ASSUMED_HOST, Watts, idle_watts, watts_of
 
-ASSUMED_WATTS: Final = 300.0
-"""Of a GPU at full load, of a type of which nobody states it."""
-ASSUMED_IDLE: Final = 0.15
-"""The part of its watts at full load that an idle GPU draws, where nobody states it."""
-ASSUMED_HOST: Final = 200.0
-"""Watts of a node beside its GPUs, where nobody states them."""
 WORLD: Final = 481.0
 """Grams of CO2 equivalent for a kWh of electricity: the world's mean of 2023 by Ember (July 2024).
 """
 
 
-class Watts(NamedTuple):
-    """What one kind of machine draws under load and idle, and where the two figures come from:
-    `card` (the maker of the board), `measured`, `stated` (by the cluster file) or `assumed`."""
-
-    what: str
-    load: float
-    idle: float
-    load_from: str
-    idle_from: str
+Knobs: TypeAlias = Mapping[str, float | bool | str]
+FULL: Final[Knobs] = {}
 
 
 class Grid(NamedTuple):
@@ -72,14 +61,6 @@ def grid_of(cluster: ClusterSpec, stated: float = -1.0) -> Grid:
     return Grid(WORLD, "world mean of 2023, Ember")
 
 
-def watts_of(gpu: GpuType) -> Watts:
-    """What a GPU of a type draws."""
-    load, source = (gpu.watts, gpu.watts_from) if gpu.watts > 0 else (ASSUMED_WATTS, "assumed")
-    if gpu.idle_watts >= 0:
-        return Watts(gpu.name, load, min(gpu.idle_watts, load), source, gpu.watts_from)
-    return Watts(gpu.name, load, ASSUMED_IDLE * load, source, "assumed")
-
-
 class Power:
     """By node: `base`, the watts that it draws while it is on and nothing computes, and `each`,
     what of that a holder of one of its GPUs answers for (of a node without GPUs: of all its CPUs).
@@ -88,24 +69,28 @@ class Power:
     def __init__(self, nodes: Nodes, profiles: Profiles) -> None:
         self._profiles = profiles
         self._types = [watts_of(gpu) for gpu in nodes.type_specs]
+        self._specs = list(nodes.type_specs)
         self._used: set[tuple[str, int]] = set()
         hosts = [group.watts for group in nodes.spec.nodes for _ in range(group.count)]
         codes, gpus = nodes.gpu_type[: nodes.n].tolist(), nodes.gpus[: nodes.n].tolist()
-        idle = [self._types[code].idle for code in codes]
-        host = [ASSUMED_HOST if watts < 0 else watts for watts in hosts]
-        self.base = [own + n * each for own, n, each in zip(host, gpus, idle, strict=True)]
+        groups = [group for group in nodes.spec.nodes for _ in range(group.count)]
+        kinds = [self._types[code] for code in codes]
+        self.base = [idle_watts(*each) for each in zip(groups, kinds, strict=True)]
         self.each = [whole / max(n, 1) for whole, n in zip(self.base, gpus, strict=True)]
         self._hosts = sorted({(watts, "stated") for watts in hosts if watts >= 0})
         self._hosts += [(ASSUMED_HOST, "assumed")] * any(watts < 0 for watts in hosts)
         self._codes = set(codes)
 
-    def above_idle(self, model: str, code: int) -> float:
-        """The watts beyond idle of a GPU of the type of that `code` that computes `model`."""
-        kind = self._types[code]
-        watts = self._profiles.of(model).watts.get(kind.what)
-        if watts is None:
-            return kind.load - kind.idle
-        self._used.add((model, code))
+    def above_idle(self, model: str, code: int, knobs: Knobs = FULL) -> float:
+        """The watts beyond idle of a GPU of the type of that `code` that computes `model`, at the
+        clocks that `knobs` say."""
+        kind, profile = self._types[code], self._profiles.of(model)
+        watts = profile.watts.get(kind.what)
+        if watts is not None:
+            self._used.add((model, code))
+        watts = kind.load if watts is None else watts
+        if knobs and profile.clocks is not None:
+            watts *= profile.clocks.power(*parts_of(self._specs[code], knobs))
         return max(watts - kind.idle, 0.0)
 
     def sources(self) -> list[Watts]:

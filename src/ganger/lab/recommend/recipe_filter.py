@@ -99,6 +99,8 @@ def offers(trace: Trace, cluster: ClusterSpec) -> frozenset[str]:
         "machines for rent": any(
             node.offer is not None and node.offer.rentable for node in cluster.nodes
         ),
+        "GPU clocks": any(kind.clocks or kind.memory_clocks for kind in cluster.gpu_types)
+        and any(profile.clocks is not None for profile in profiles),
         "links": cluster.network is not None and any(each.steps for each in profiles),
     }
     return frozenset(word for word, there in found.items() if there)

@@ -17,7 +17,7 @@ from ganger.core.spec import Locality, NodeSpec, OnPreempt, Shape
 from ganger.core.state.jobs import Phase
 from ganger.core.units import NEVER, SECOND
 from ganger.core.view import View
-from ganger.mechanisms.common.believed import believed_duration, believed_speed
+from ganger.mechanisms.common.believed import believed_length, believed_speed
 from ganger.mechanisms.placement.place import on_nodes
 from ganger.mechanisms.provisioning.instances import Catalogue, Instance
 from ganger.mechanisms.provisioning.rentals import Demand, Free, Rental
@@ -266,7 +266,7 @@ class RentingPolicy:
         numbers = {"with_machines_jobs": float(len(memory.leases))}
         wait = Reason("Resources", "RentingPolicy", evidence=numbers, until=_CHANGES)
         reasons = [wait] if blocked else []
-        wake = memory.due if self.tenancy.every and len(view.active) else NEVER
+        wake = self._wake(view, memory)
         changes = [kind.changes_after(view.now) for kind in whole.instances] if blocked else []
         changes += memory.going.values() if blocked else ()
         if moved or any(row in memory.on for row in view.ledger.leaving):
@@ -276,12 +276,16 @@ class RentingPolicy:
         plan.actions += actions
         return plan, memory
 
+    def _wake(self, view: View, memory: RentMemory) -> int:
+        """When jobs that run are looked at again."""
+        return memory.due if self.tenancy.every and len(view.active) else NEVER
+
     def _drop(self, view: View, memory: RentMemory, whole: Whole) -> None:
         """Leases of jobs that are over, and those of waiting jobs of which a machine is gone or is
         not to be had."""
         holds, up, going = view.draft.holds, view.ledger.up, view.ledger.going
         pending, active = set(view.pending.tolist()), set(view.active.tolist())
-        stopped = {job for job in active if going and holds(job) is None}
+        stopped = {job for job in active if holds(job) is None} if going else set[int]()
         memory.coming = {row for row in memory.coming if not up[row]}
         memory.going |= {whole.kind_of[row].first: until for row, until in going.items()}
         memory.going = {kind: until for kind, until in memory.going.items() if until > view.now}
@@ -306,8 +310,14 @@ class RentingPolicy:
     def _rent(self, view: View, memory: RentMemory, market: Market) -> bool:
         """Machines for jobs that have none, and starts where they are there; whether some job has
         to wait for others."""
+        return self._start(view, memory, market, self._waiting(view))
+
+    def _start(
+        self, view: View, memory: RentMemory, market: Market, waiting: Iterable[int]
+    ) -> bool:
+        """`_rent` for these jobs, in this order."""
         blocked = set[int]()
-        for job in self._waiting(view):
+        for job in waiting:
             lease = memory.leases.get(job)
             if lease is None:
                 shape = view.at.shape[job]
@@ -342,7 +352,7 @@ class RentingPolicy:
             if lease is not None:
                 return lease
         shape = view.draft.shape(job)
-        least = shape.sizes(_range(shape)[0])
+        least = shape.sizes(range_of(shape)[0])
         alone = any(market.whole.fits(view, kind, shape, least) for kind in market.kinds(job))
         return None if alone else market.anywhere(job)
 
@@ -423,8 +433,6 @@ def demand_of(view: View, job: int) -> Demand:
     """What is believed of a job: its speed where the oracle knows it, else in proportion to GPUs;
     what is left of it by the oracle, else by its user."""
     ids = np.array([job])
-    rest = float(believed_duration(view, ids)[0] - view.work(ids)[0])
-    seconds = max(rest, 1.0) / SECOND if rest < NEVER else ENDLESS
     shape = view.draft.shape(job)
     jobs = view.jobs
     profile = view.oracle.profile(jobs.models[int(jobs.model[job])])
@@ -433,10 +441,17 @@ def demand_of(view: View, job: int) -> Demand:
         at = (ids, instance.gpu_type, np.array([gpus]), np.array([machines]))
         return float(believed_speed(view, *at)[0])
 
-    return Demand(shape.gpus, *_range(shape), seconds, profile, speed)
+    return Demand(shape.gpus, *range_of(shape), seconds_left(view, job), profile, speed)
 
 
-def _range(shape: Shape) -> tuple[int, int]:
+def seconds_left(view: View, job: int) -> float:
+    """How long a job is believed to run still, on what it asks for on the reference; more than 0,
+    and ENDLESS where nobody knows."""
+    rest = believed_length(view, job) - view.work(job)
+    return max(rest, 1.0) / SECOND if rest < NEVER else ENDLESS
+
+
+def range_of(shape: Shape) -> tuple[int, int]:
     """The fewest and the most GPUs it can use: only its first role grows and shrinks."""
     first = shape.roles[0]
     least, limit = first.range

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from ganger.core.clocks import Clocks
 from ganger.core.errors import BadInput
 from ganger.core.host_use import HostUse
 from ganger.core.profiles import (
@@ -113,6 +114,8 @@ def _check(profile: Profile, where: str) -> None:
             if not (math.isfinite(value) and value >= least and above):
                 said = f"at least {least:g}" if least or not value else "a number above 0"
                 raise BadInput(f"{value:g}", where=f"{where}.{field}", mend=f"give {said}")
+    if profile.clocks is not None:
+        _check_clocks(profile.clocks, f"{where}.clocks")
     if profile.sensitivity is not None:
         _check_sensitivity(profile.sensitivity, f"{where}.sensitivity")
     _check_sharing(profile, where)
@@ -126,6 +129,18 @@ def _check(profile: Profile, where: str) -> None:
             where=where,
             mend="give one of them: steps tell both",
         )
+
+
+def _check_clocks(clocks: Clocks, where: str) -> None:
+    """Raise BadInput unless speed and power stay above 0 at any clock."""
+    slowing = (clocks.time, clocks.memory_time)
+    if not all(0 <= each <= 1e3 for each in slowing):
+        raise BadInput(f"{slowing}", where=where, mend="give `time`, `memory_time` of 0 to 1000")
+    if not (clocks.watts >= 0 and clocks.memory_watts >= 0):
+        raise BadInput("watts below 0", where=where, mend="give parts of 0 or more")
+    if not clocks.watts + clocks.memory_watts <= 1:
+        mend = "`watts` and `memory_watts` are parts of one whole"
+        raise BadInput("parts of more than 1", where=where, mend=mend)
 
 
 def _check_measured(measured: Measured, where: str) -> None:
