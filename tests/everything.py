@@ -81,7 +81,9 @@ def await_installed(file: Path) -> None:
         if time.monotonic() > end:
             sys.exit(f"everything.py: {file} did not come within {INSTALLING_SECONDS} s")
         time.sleep(0.5)
-    os.environ.update(line.split("=", 1) for line in file.read_text().split())
+    for line in file.read_text().split():
+        name, _, value = line.partition("=")
+        os.environ[name] = value
 
 
 def main() -> int:
