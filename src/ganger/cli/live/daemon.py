@@ -29,7 +29,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command(
-    epilog="\b\nExamples:\n  ganger up\n  ganger up --gpus 8xV100+4xK80 --recipe tiresias\n"
+    epilog="\b\nExamples:\n  ganger up\n  ganger up --web\n  ganger up --gpus 8xV100+4xK80 --recipe tiresias\n"
     "  ganger up --gpus 2 --core-sets --recipe gandiva\n"
     "  ganger up --engine slurm --partition gpu --shared-folder /shared/ganger"
 )
@@ -152,6 +152,12 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     help="Print what the recipe would do now with Slurm's own jobs, and do nothing. With "
     "--foreground, print it again whenever it changes.",
 )
+@click.option(
+    "--web",
+    is_flag=True,
+    help="Also serve pages for a browser, as `ganger open` does, and print the link. "
+    "`ganger down` ends them.",
+)
 @click.option("--foreground", is_flag=True, help="Stay in the foreground until Ctrl-C.")
 @click.option("--dry-run", is_flag=True, help="Print what would be started, and start nothing.")
 @_json
@@ -177,6 +183,7 @@ def up(
     pilot_idle: str,
     pilot_time: str,
     advise: bool,
+    web: bool,
     foreground: bool,
     dry_run: bool,
     as_json: bool,
@@ -216,11 +223,27 @@ def up(
         _say_what(settings, as_json)
         return
     if foreground:
+        if web:
+            raise BadInput(
+                "the link would be old before anybody looks",
+                where="--web, --foreground",
+                mend="run `ganger open` beside it",
+            )
         from ganger.service.serve import main
 
         raise SystemExit(main(msgspec.json.encode(settings).decode()))
     _start(Places(home()), settings)
-    _show(Client().call("GET", "/v1/status", Status), as_json, Places(home()))
+    status = Client().call("GET", "/v1/status", Status)
+    if not web:
+        _show(status, as_json, Places(home()))
+        return
+    from ganger.cli.live.web import serve_beside
+
+    if not as_json:
+        _show(status, as_json, Places(home()))
+        click.echo(f"pages:   {serve_beside(home())}")
+        return
+    print_json({"up": True, "link": serve_beside(home()), **msgspec.to_builtins(status)})
 
 
 def _advise(
@@ -307,7 +330,12 @@ def _why(places: Places, process: subprocess.Popen[bytes]) -> str:
     "--jobs", is_flag=True, help="Stop running jobs first. They go back to the queue and are held."
 )
 def down(jobs: bool) -> None:
-    """Stop the daemon. Running jobs go on, and the next `ganger up` finds them."""
+    """Stop the daemon. Running jobs go on, and the next `ganger up` finds them.
+
+    Pages that were started by `ganger up --web` end too.
+    """
+    from ganger.cli.live.web import end_beside
+
     client = Client()
     pid = client.call("GET", "/v1/status", Status).pid
     client.call("POST", "/v1/shutdown", body={"jobs": jobs})
@@ -315,6 +343,7 @@ def down(jobs: bool) -> None:
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         if client.places.pid() != pid and not Path(f"/proc/{pid}").exists():
+            end_beside(client.places.root)
             click.echo("down")
             return
         time.sleep(0.02)
