@@ -105,6 +105,20 @@ def test_the_list_of_experiments_has_the_best_value_so_far(pages: Pages) -> None
     until(lambda: (value := best()) is not None and shown() == [f"{value:.6g}"], "a best value")
 
 
+def test_requests_a_second_are_written_out(pages: Pages) -> None:
+    """1,200 of them, and not 1.2e+03."""
+    until(
+        lambda: (
+            re.search(
+                r'data-label="requests/s">1,[12]\d\d<',
+                pages.ask("GET", "/services/rows", pages.cookie()).text,
+            )
+            is not None
+        ),
+        "the third window of chat",
+    )
+
+
 def test_a_tenant_sees_what_it_spent_of_its_budget(pages: Pages) -> None:
     text = pages.ask("GET", "/tenants/rows", pages.cookie()).text
     line = text[text.index("vision") :]

@@ -29,7 +29,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command(
-    epilog="\b\nExamples:\n  ganger up\n  ganger up --web\n  ganger up --gpus 8xV100+4xK80 --recipe tiresias\n"
+    epilog="\b\nExamples:\n  ganger up\n  ganger up --web\n"
+    "  ganger up --gpus 8xV100+4xK80 --recipe tiresias\n"
     "  ganger up --gpus 2 --core-sets --recipe gandiva\n"
     "  ganger up --engine slurm --partition gpu --shared-folder /shared/ganger"
 )

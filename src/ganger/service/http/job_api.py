@@ -216,8 +216,10 @@ async def list_jobs(request: Request) -> JobPage:
     offset = int(number(request, "offset", 0, 1e12))
     filters = {
         key: request.query_params.get(key, "")
-        for key in "state user tenant name kind jobs alone best find sort".split()
-    }
+        for key in (
+            "state", "user", "tenant", "name", "kind", "jobs", "alone", "best", "find", "sort"
+        )
+    }  # fmt: skip
     filters["since"] = str(number(request, "since", 0, 1e12))
     world = world_of(request)
     page = locked(world, rows.job_page, filters, offset, limit)
