@@ -455,12 +455,12 @@ class Journal:
         )
         return [_attempt(columns) for columns in found]
 
-    def all_attempts(self) -> Iterator[tuple[int, Attempt]]:
-        """Every attempt of every job that was placed, in order."""
+    def attempts_between(self, since: int, until: int) -> Iterator[tuple[int, Attempt]]:
+        """The attempts of all jobs that held GPUs between two times, in order."""
         found = self.db.execute(
             f"SELECT job, attempt, started, ended, outcome, placement, {self._note} FROM attempts"
-            " WHERE placement IS NOT NULL ORDER BY job, attempt"
-        )
+            " WHERE placement NOT NULL AND started >= 0 AND started < ?1 AND ifnull(ended, ?1) > ?2"
+            " ORDER BY job, attempt", (until, since))  # fmt: skip
         for job, *columns in found:
             yield job, _attempt(columns)
 
