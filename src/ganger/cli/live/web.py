@@ -175,8 +175,8 @@ def _start(root: Path, settings: Settings, *, read_only: bool = False) -> Told:
             said = (folder / LOG).read_bytes()[begin:][-_LAST_LINES_BYTES:].decode(errors="replace")
             lines = said.strip().splitlines()
             raise GangerError(lines[-1].removeprefix("ganger: ") if lines else "the pages ended")
-        if (folder / SOCKET).exists() and (told := asked_at(root, read_only=read_only)):
-            return told
+        if (folder / SOCKET).exists() and (pages := asked_at(root, read_only=read_only)):
+            return pages
         time.sleep(0.02)
     process.kill()
     raise GangerError(f"the pages do not answer; see {folder / LOG}")
