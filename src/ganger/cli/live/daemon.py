@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import click
 import msgspec
@@ -224,27 +225,21 @@ def up(
         _say_what(settings, as_json)
         return
     if foreground:
-        if web:
-            raise BadInput(
-                "the link would be old before anybody looks",
-                where="--web, --foreground",
-                mend="run `ganger open` beside it",
-            )
-        from ganger.service.serve import main
-
-        raise SystemExit(main(msgspec.json.encode(settings).decode()))
+        _stay(settings, web=web)
     _start(Places(home()), settings)
-    status = Client().call("GET", "/v1/status", Status)
-    if not web:
-        _show(status, as_json, Places(home()))
-        return
-    from ganger.cli.live.web import serve_beside
+    _show(Client().call("GET", "/v1/status", Status), as_json, Places(home()), web=web)
 
-    if not as_json:
-        _show(status, as_json, Places(home()))
-        click.echo(f"pages:   {serve_beside(home())}")
-        return
-    print_json({"up": True, "link": serve_beside(home()), **msgspec.to_builtins(status)})
+
+def _stay(settings: Mapping[str, object], *, web: bool) -> NoReturn:
+    if web:
+        raise BadInput(
+            "the link would be old before anybody looks",
+            where="--web, --foreground",
+            mend="run `ganger open` beside it",
+        )
+    from ganger.service.serve import main
+
+    raise SystemExit(main(msgspec.json.encode(settings).decode()))
 
 
 def _advise(
@@ -367,9 +362,14 @@ def status(as_json: bool) -> None:
     _show(found, as_json, client.places)
 
 
-def _show(found: Status, as_json: bool, places: Places) -> None:
+def _show(found: Status, as_json: bool, places: Places, *, web: bool = False) -> None:
+    link = ""
+    if web:
+        from ganger.cli.live.web import serve_beside
+
+        link = serve_beside(places.root)
     if as_json:
-        print_json({"up": True, **msgspec.to_builtins(found)})
+        print_json({"up": True, **({"link": link} if link else {}), **msgspec.to_builtins(found)})
         return
     counts = ", ".join(f"{number} {phase}" for phase, number in found.jobs.items()) or "none"
     click.echo(f"up for {clock(found.now - found.since)}, pid {found.pid}, {found.mode} mode")
@@ -388,6 +388,8 @@ def _show(found: Status, as_json: bool, places: Places) -> None:
         click.echo(f"listens: {found.listen} (token in {places.root / 'token'})")
     for line in found.trouble:
         click.echo(f"trouble: {shown(line)}")
+    if link:
+        click.echo(f"pages:   {link}")
 
 
 _UNIT = """[Unit]
