@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -100,3 +101,48 @@ def test_a_prefix_and_a_name_stand_in_the_link(daemon: Standin) -> None:
     wrong = ganger(daemon.home, "--no-browser", "--web-prefix", "x y")
     assert wrong.returncode == 2
     assert wrong.stderr == "ganger: --web-prefix: 'x y' is not a path (/ganger)\n"
+
+
+def test_pages_that_came_with_the_daemon_end_with_it(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    words = ("--gpus", "2", "--web", "--json")
+    try:
+        done = ganger(home, *words, command="up")
+        link = json.loads(done.stdout)["link"]
+        told = asked_at(home)
+        assert told is not None
+        assert link.startswith(f"{told.url}/enter#token=")
+        port = urlsplit(told.url).port
+        with socket.create_connection(("127.0.0.1", port or 0), timeout=10):
+            pass
+        assert json.loads(ganger(home, "--json").stdout)["pid"] == told.pid
+    finally:
+        down = ganger(home, command="down")
+    assert down.stdout == "down\n", down.stderr
+    assert asked_at(home) is None
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port or 0), timeout=10)
+
+
+def test_pages_opened_by_themselves_outlive_the_daemon(tmp_path: Path) -> None:
+    """They show the next one; `up --web` gives a link to them."""
+    home = tmp_path / "home"
+    try:
+        ganger(home, "--gpus", "2", command="up")
+        pid = json.loads(ganger(home, "--no-browser", "--json").stdout)["pid"]
+        ganger(home, command="down")
+        lines = ganger(home, "--web", command="up").stdout.splitlines()
+        told = asked_at(home)
+        assert told is not None
+        assert told.pid == pid
+        assert lines[-1].startswith(f"pages:   {told.url}/enter#token=")
+    finally:
+        ganger(home, command="down")
+        ended = ganger(home, "--end").stdout
+    assert ended == "ended\n"
+
+
+def test_a_daemon_in_the_foreground_prints_no_link(tmp_path: Path) -> None:
+    done = ganger(tmp_path / "home", "--web", "--foreground", command="up")
+    assert done.returncode == 2
+    assert "ganger open" in done.stderr

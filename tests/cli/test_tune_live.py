@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cli.rig import Shell
+from ganger.client.connection import Client
 from ganger.workloads.curves.reading import read_curves
 
 TRIAL = """
@@ -106,6 +107,10 @@ def test_the_best_keeps_what_it_must_and_others_are_on_the_front(shell: Shell) -
     number = done.stdout.split()[1].rstrip(":")
     said = shell.ganger("tune", "best", number, code=2).stderr
     assert f"no trial of search {number} keeps latency<=0" in said
+    with Client(shell.home) as client:
+        query = {"kind": "tune", "alone": 1, "state": "all", "best": 1, "sort": "-submitted"}
+        listed = client.call("GET", "/v1/jobs", query=query)["jobs"]
+    assert [each["best"] for each in listed[:2]] == [None, pytest.approx(0.5)]
 
 
 MINE = """

@@ -47,8 +47,8 @@ NOT_RUN: Final = (
 """What cannot run in a test, by what it looks like, and where else it is seen to work."""
 SPOKEN: Final = re.compile(
     r"^ganger (recipe NAME|job|node|policy|service|simulate|recommend|logs|cancel|submit|up|show"
-    r"|explain|suspend|policy set|trace info|trace convert|requests synth|history|profile|serve"
-    r"|load)$"
+    r"|explain|suspend|policy set|up --web|trace info|trace convert|requests synth|history|profile"
+    r"|serve|load)$"
     r"|^ganger (submit --(wait|dry-run|json \.\.\.)|allocate --json|submit --resume.*"
     r"|simulate \.\.\. --report report\.html|simulate --profiles FILE|simulate --curves|whatif)$"
 )

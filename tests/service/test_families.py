@@ -27,7 +27,7 @@ from ganger.service.families import not_before
 from ganger.service.jobs import families
 from ganger.service.jobs.families import tried_again
 from ganger.service.reports.explain import explain
-from ganger.service.reports.rows import job_answer, job_detail, shares
+from ganger.service.reports.rows import job_answer, job_detail, job_page, shares
 from service.desk import Desk, header
 
 GRID = {"lr": ["0.1", "0.2"], "wd": ["1", "2"]}
@@ -455,6 +455,9 @@ def test_people_see_families(tmp_path: Path) -> None:
     detail = job_detail(desk.daemon, row)
     assert detail.family is not None
     assert (detail.family.best, detail.family.metric) == (3, "loss")
+    listed = job_page(desk.daemon, {"state": "all", "best": "1"}, 0, 10).jobs
+    assert {one.job: one.best for one in listed} == {**dict.fromkeys(range(2, 7)), 1: 0.25}
+    assert {one.best for one in job_page(desk.daemon, {"state": "all"}, 0, 10).jobs} == {None}
     assert [(one.step, one.value) for one in detail.family.children] == [
         (1.0, 0.5),
         (1.0, 0.25),

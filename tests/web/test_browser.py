@@ -392,6 +392,9 @@ def test_a_job_from_its_begin_to_its_end_over_a_killed_daemon(
         assert "line 4321 Epoch" in Path(kept.value.path()).read_text()
         machine.kill()
         page.get_by_text("The daemon does not answer").wait_for()
+        tenants = visitor.tab()
+        tenants.goto(f"{pages.url}/tenants")
+        tenants.locator("#usage .failed").wait_for()
         without = visitor.tab(), visitor.tab()
         for tab, path in zip(without, ("/queue", f"/jobs/{job}"), strict=True):
             tab.goto(pages.url + path)
@@ -402,6 +405,8 @@ def test_a_job_from_its_begin_to_its_end_over_a_killed_daemon(
         for tab in without:  # what was opened without a daemon fills in
             tab.bring_to_front()
             tab.get_by_text("story").first.wait_for()
+        tenants.bring_to_front()
+        tenants.locator("#usage [data-label='GPU-hours']").first.wait_for()
         page.bring_to_front()
         page.get_by_role("button", name="Cancel").click()
         page.get_by_role("button", name=f"Cancel job {job}").click()

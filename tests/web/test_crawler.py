@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ganger.client.connection import Client
 from ganger.lab.lessons.pieces import LESSONS
 from waiting import until
 from web.crawler import LAST, Crawler
@@ -86,6 +87,36 @@ def test_a_service_that_has_reported_has_its_charts(pages: Pages) -> None:
         return pages.ask("GET", "/jobs/13/windows", pages.cookie()).text.count("<svg")
 
     until(lambda: charts() == 3, "requests, seconds and losses of chat")
+
+
+def test_the_list_of_experiments_has_the_best_value_so_far(pages: Pages) -> None:
+    """Which is what the best trial on the page of the search reported last."""
+    client = Client(pages.home)
+
+    def best() -> float | None:
+        family = client.call("GET", "/v1/jobs/14")[0]["family"] or {"children": [], "best": 0}
+        last = {child["job"]: child["value"] for child in family["children"]}
+        return last.get(family["best"])
+
+    def shown() -> list[str]:
+        text = pages.ask("GET", "/experiments/rows", pages.cookie()).text
+        return re.findall(r'data-label="best so far">([^<]+)<', text)
+
+    until(lambda: (value := best()) is not None and shown() == [f"{value:.6g}"], "a best value")
+
+
+def test_requests_a_second_are_written_out(pages: Pages) -> None:
+    """1,200 of them, and not 1.2e+03."""
+    until(
+        lambda: (
+            re.search(
+                r'data-label="requests/s">1,[12]\d\d<',
+                pages.ask("GET", "/services/rows", pages.cookie()).text,
+            )
+            is not None
+        ),
+        "the third window of chat",
+    )
 
 
 def test_a_tenant_sees_what_it_spent_of_its_budget(pages: Pages) -> None:

@@ -12,7 +12,8 @@ class JobAnswer(msgspec.Struct, kw_only=True):
     task); `state` and `code` are Slurm's; `reason` says why it waits or how it ended. It
     uses the part `share` of each of its `gpus`. `parent`: the search or service whose trial or
     replica it is; `children`: of a search or a service, how many of them are in which state;
-    `ended_by`: the limit that ended a search, such as `the deadline`."""
+    `ended_by`: the limit that ended a search, such as `the deadline`; `best`: where it was asked
+    for, the best value that a trial of the search reported last."""
 
     job: int
     label: str
@@ -37,6 +38,7 @@ class JobAnswer(msgspec.Struct, kw_only=True):
     parent: int | None = None
     children: dict[str, int] = {}
     ended_by: str = ""
+    best: float | None = None
     exit_code: int | None = None
     expected_start: float | None = None
     expected_start_low: float | None = None

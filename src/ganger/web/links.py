@@ -19,13 +19,15 @@ LEADS: Final = "open.html"
 class Settings(msgspec.Struct, forbid_unknown_fields=True):
     """How the pages are served: of which `home`; at `port` (0: the kernel's choice); under which
     `hosts` besides loopback, with https:// before those that are reached so; below `prefix`. With
-    `lab` there is no daemon: the lab and the recipes alone."""
+    `lab` there is no daemon: the lab and the recipes alone. Pages that are `beside` came with their
+    daemon (`ganger up --web`), and `ganger down` ends them too."""
 
     home: str
     port: int = 0
     hosts: list[str] = []
     prefix: str = ""
     lab: bool = False
+    beside: bool = False
 
 
 class Asked(msgspec.Struct, forbid_unknown_fields=True):

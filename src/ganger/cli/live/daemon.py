@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import click
 import msgspec
@@ -29,7 +30,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.command(
-    epilog="\b\nExamples:\n  ganger up\n  ganger up --gpus 8xV100+4xK80 --recipe tiresias\n"
+    epilog="\b\nExamples:\n  ganger up\n  ganger up --web\n"
+    "  ganger up --gpus 8xV100+4xK80 --recipe tiresias\n"
     "  ganger up --gpus 2 --core-sets --recipe gandiva\n"
     "  ganger up --engine slurm --partition gpu --shared-folder /shared/ganger"
 )
@@ -152,6 +154,12 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     help="Print what the recipe would do now with Slurm's own jobs, and do nothing. With "
     "--foreground, print it again whenever it changes.",
 )
+@click.option(
+    "--web",
+    is_flag=True,
+    help="Also serve pages for a browser, as `ganger open` does, and print the link. "
+    "`ganger down` ends them.",
+)
 @click.option("--foreground", is_flag=True, help="Stay in the foreground until Ctrl-C.")
 @click.option("--dry-run", is_flag=True, help="Print what would be started, and start nothing.")
 @_json
@@ -177,6 +185,7 @@ def up(
     pilot_idle: str,
     pilot_time: str,
     advise: bool,
+    web: bool,
     foreground: bool,
     dry_run: bool,
     as_json: bool,
@@ -216,11 +225,21 @@ def up(
         _say_what(settings, as_json)
         return
     if foreground:
-        from ganger.service.serve import main
-
-        raise SystemExit(main(msgspec.json.encode(settings).decode()))
+        _stay(settings, web=web)
     _start(Places(home()), settings)
-    _show(Client().call("GET", "/v1/status", Status), as_json, Places(home()))
+    _show(Client().call("GET", "/v1/status", Status), as_json, Places(home()), web=web)
+
+
+def _stay(settings: Mapping[str, object], *, web: bool) -> NoReturn:
+    if web:
+        raise BadInput(
+            "the link would be old before anybody looks",
+            where="--web, --foreground",
+            mend="run `ganger open` beside it",
+        )
+    from ganger.service.serve import main
+
+    raise SystemExit(main(msgspec.json.encode(settings).decode()))
 
 
 def _advise(
@@ -307,7 +326,12 @@ def _why(places: Places, process: subprocess.Popen[bytes]) -> str:
     "--jobs", is_flag=True, help="Stop running jobs first. They go back to the queue and are held."
 )
 def down(jobs: bool) -> None:
-    """Stop the daemon. Running jobs go on, and the next `ganger up` finds them."""
+    """Stop the daemon. Running jobs go on, and the next `ganger up` finds them.
+
+    Pages that were started by `ganger up --web` end too.
+    """
+    from ganger.cli.live.web import end_beside
+
     client = Client()
     pid = client.call("GET", "/v1/status", Status).pid
     client.call("POST", "/v1/shutdown", body={"jobs": jobs})
@@ -315,6 +339,7 @@ def down(jobs: bool) -> None:
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         if client.places.pid() != pid and not Path(f"/proc/{pid}").exists():
+            end_beside(client.places.root)
             click.echo("down")
             return
         time.sleep(0.02)
@@ -337,9 +362,14 @@ def status(as_json: bool) -> None:
     _show(found, as_json, client.places)
 
 
-def _show(found: Status, as_json: bool, places: Places) -> None:
+def _show(found: Status, as_json: bool, places: Places, *, web: bool = False) -> None:
+    link = ""
+    if web:
+        from ganger.cli.live.web import serve_beside
+
+        link = serve_beside(places.root)
     if as_json:
-        print_json({"up": True, **msgspec.to_builtins(found)})
+        print_json({"up": True, **({"link": link} if link else {}), **msgspec.to_builtins(found)})
         return
     counts = ", ".join(f"{number} {phase}" for phase, number in found.jobs.items()) or "none"
     click.echo(f"up for {clock(found.now - found.since)}, pid {found.pid}, {found.mode} mode")
@@ -358,6 +388,8 @@ def _show(found: Status, as_json: bool, places: Places) -> None:
         click.echo(f"listens: {found.listen} (token in {places.root / 'token'})")
     for line in found.trouble:
         click.echo(f"trouble: {shown(line)}")
+    if link:
+        click.echo(f"pages:   {link}")
 
 
 _UNIT = """[Unit]

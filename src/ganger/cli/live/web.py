@@ -16,7 +16,7 @@ from ganger.client.answers import Status
 from ganger.client.connection import Client
 from ganger.client.places import home, open_private
 from ganger.core.errors import BadInput, GangerError
-from ganger.web.links import LOG, Settings, Told, asked_at, folder_of, leading_to
+from ganger.web.links import LOG, SOCKET, Settings, Told, asked_at, folder_of, leading_to
 
 START_SECONDS = 30.0
 END_SECONDS = 30.0
@@ -73,25 +73,19 @@ def open_(
     """
     root = home()
     if end:
-        ended = asked_at(root, end=True)
-        if ended:
-            _wait_for_end(ended.pid)
-        click.echo("ended" if ended else "no pages are served here")
+        click.echo("ended" if _end(root) else "no pages are served here")
         return
     Client(root).call("GET", "/v1/status", Status)
     settings = Settings(home=str(root), port=port, hosts=list(hosts), prefix=prefix.rstrip("/"))
     pages = asked_at(root, read_only=read_only)
     if pages is None:
-        _start(root, settings)
-        pages = asked_at(root, read_only=read_only)
-        if pages is None:
-            raise GangerError(f"the pages do not answer; see {folder_of(root) / LOG}")
+        pages = _start(root, settings, read_only=read_only)
     elif (hosts or prefix or port) and pages.settings != settings:
         raise BadInput(
             f"the pages are served already, otherwise, by process {pages.pid}",
             mend="end them first: ganger open --end",
         )
-    link = f"{_base(pages)}/enter#token={pages.token}"
+    link = _link(pages)
     if as_json:
         print_json({"url": _base(pages), "link": link, "pid": pages.pid})
         return
@@ -111,22 +105,39 @@ def lab(no_browser: bool, end: bool) -> None:
     """
     root = home() / "lab"
     if end:
-        ended = asked_at(root, end=True)
-        if ended:
-            _wait_for_end(ended.pid)
-        click.echo("ended" if ended else "the lab is not open")
+        click.echo("ended" if _end(root) else "the lab is not open")
         return
     root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    pages = asked_at(root)
-    if pages is None:
-        _start(root, Settings(home=str(root), lab=True))
-        pages = asked_at(root)
-        if pages is None:
-            raise GangerError(f"the lab does not answer; see {folder_of(root) / LOG}")
-    link = f"{_base(pages)}/enter#token={pages.token}"
+    link = _link(asked_at(root) or _start(root, Settings(home=str(root), lab=True)))
     click.echo(link)
     if not no_browser and not webbrowser.open(leading_to(link, folder_of(root))):
         click.echo("no browser was found here: open the link in one within a minute", err=True)
+
+
+def serve_beside(root: Path) -> str:
+    """A link to the pages of a home, which are started where there are none, and then end with the
+    daemon (`end_beside`). Raises GangerError."""
+    settings = Settings(home=str(root), beside=True)
+    return _link(asked_at(root) or _start(root, settings))
+
+
+def end_beside(root: Path) -> None:
+    """End the pages that came with the daemon, if there are such."""
+    pages = asked_at(root)
+    if pages is not None and pages.settings.beside:
+        _end(root)
+
+
+def _end(root: Path) -> bool:
+    """End the pages of a home; whether there were any."""
+    ended = asked_at(root, end=True)
+    if ended is not None:
+        _wait_for_end(ended.pid)
+    return ended is not None
+
+
+def _link(pages: Told) -> str:
+    return f"{_base(pages)}/enter#token={pages.token}"
 
 
 def _wait_for_end(pid: int) -> None:
@@ -151,8 +162,8 @@ def _base(pages: Told) -> str:
     return stated.rstrip("/") + pages.settings.prefix
 
 
-def _start(root: Path, settings: Settings) -> None:
-    """Start the process of the pages, and wait until it answers. Raises GangerError."""
+def _start(root: Path, settings: Settings, *, read_only: bool = False) -> Told:
+    """Start the process of the pages, and wait until it gives a link. Raises GangerError."""
     folder = folder_of(root)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with open_private(folder / LOG) as log:
@@ -164,8 +175,8 @@ def _start(root: Path, settings: Settings) -> None:
             said = (folder / LOG).read_bytes()[begin:][-_LAST_LINES_BYTES:].decode(errors="replace")
             lines = said.strip().splitlines()
             raise GangerError(lines[-1].removeprefix("ganger: ") if lines else "the pages ended")
-        if (folder / "links.sock").exists() and asked_at(root) is not None:
-            return
+        if (folder / SOCKET).exists() and (pages := asked_at(root, read_only=read_only)):
+            return pages
         time.sleep(0.02)
     process.kill()
     raise GangerError(f"the pages do not answer; see {folder / LOG}")

@@ -448,18 +448,17 @@ class Journal:
 
     def attempts(self, job: int) -> list[Attempt]:
         """What became of each attempt of a job, oldest first."""
-        found = self.db.execute(
-            f"SELECT attempt, started, ended, outcome, placement, {self._note} FROM attempts"
-            " WHERE job = ? ORDER BY attempt",
-            (job,),
-        )
-        return [_attempt(columns) for columns in found]
+        names = f"attempt, started, ended, outcome, placement, {self._note}"
+        asked = f"SELECT {names} FROM attempts WHERE job = ? ORDER BY attempt"
+        return [_attempt(columns) for columns in self.db.execute(asked, (job,))]
 
-    def all_attempts(self) -> Iterator[tuple[int, Attempt]]:
-        """Every attempt of every job that was placed, in order."""
+    def attempts_between(self, since: int, until: int) -> Iterator[tuple[int, Attempt]]:
+        """The attempts of all jobs that held GPUs between two times, in order."""
         found = self.db.execute(
             f"SELECT job, attempt, started, ended, outcome, placement, {self._note} FROM attempts"
-            " WHERE placement IS NOT NULL ORDER BY job, attempt"
+            " WHERE placement NOT NULL AND started >= 0 AND started < ?1 AND ifnull(ended, ?1) > ?2"
+            " ORDER BY job, attempt",
+            (until, since),
         )
         for job, *columns in found:
             yield job, _attempt(columns)

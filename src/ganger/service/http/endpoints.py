@@ -75,6 +75,7 @@ ENDPOINTS: Final = (
             "kind",
             "jobs",
             "alone",
+            "best",
             "since",
             "offset",
             "limit",

@@ -210,14 +210,16 @@ async def list_jobs(request: Request) -> JobPage:
     `name`, of a `kind`, among `jobs` (with commas), with `alone` no trials and no replicas, ended
     after `since` (Unix seconds), with `find` in their name, user or tenant or as their number;
     `limit` of them from `offset` on, in the order of `sort` (gpus, priority, submitted, started,
-    ran, user, tenant; with - before it downwards); with `expect` when those that wait are expected
-    to start."""
+    ran, user, tenant; with - before it downwards); with `best` the best value of each search; with
+    `expect` when those that wait are expected to start."""
     limit = int(number(request, "limit", 100, PAGE_MAX))
     offset = int(number(request, "offset", 0, 1e12))
     filters = {
         key: request.query_params.get(key, "")
-        for key in ("state", "user", "tenant", "name", "kind", "jobs", "alone", "find", "sort")
-    }
+        for key in (
+            "state", "user", "tenant", "name", "kind", "jobs", "alone", "best", "find", "sort"
+        )
+    }  # fmt: skip
     filters["since"] = str(number(request, "since", 0, 1e12))
     world = world_of(request)
     page = locked(world, rows.job_page, filters, offset, limit)

@@ -95,7 +95,7 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
     values = [
         (child, value) for child, (_, value) in reports.items() if value is not None and kept[child]
     ]
-    best = better(daemon, row)(values, key=lambda one: one[1])[0] + 1 if values else None
+    best = better(daemon, row)(values, key=_value_of)[0] + 1 if values else None
     return FamilyAnswer(
         children=children,
         best=best,
@@ -107,6 +107,26 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
         constraints=[str(each) for each in constraints],
         pareto=_front(daemon, row, values, metrics, others),
     )
+
+
+def best_value(daemon: Daemon, row: int) -> float | None:
+    """The best value of a search as `family` has it, without what its trials are; None of another
+    job."""
+    jobs = daemon.kernel.jobs
+    if jobs.kind[row] != Kind.TUNE or jobs.parent[row] >= 0:
+        return None
+    last = last_reports(daemon.reader, children_of(jobs, row))
+    values = [(child, value) for child, (_, value) in last.items() if value is not None]
+    values.sort(key=_value_of, reverse=better(daemon, row) is max)
+    constraints = _goals(daemon, row)[1]
+    for child, value in values:  # the best first: a look at its other metrics is mostly enough
+        if not constraints or _kept(daemon, [child], constraints)[child]:
+            return value
+    return None
+
+
+def _value_of(one: tuple[int, float]) -> float:
+    return one[1]
 
 
 def _goals(daemon: Daemon, row: int) -> tuple[dict[str, str], tuple[Constraint, ...]]:

@@ -376,20 +376,30 @@ def job_page(daemon: Daemon, filters: dict[str, str], offset: int, limit: int) -
     that wait (by priority and submission), then those that are over, the last first."""
     rows = _matching(daemon, filters)
     if filters.get("sort"):
-        return _page(daemon, _sorted(daemon, rows, filters["sort"]), offset, limit)
+        return _page(daemon, _sorted(daemon, rows, filters["sort"]), offset, limit, filters)
     jobs = daemon.kernel.jobs
     phase = jobs.phase[rows]
     over = phase >= Phase.FINISHED
     group = np.where(over, 2, np.where(phase >= Phase.STARTING, 0, 1))
     within = np.where(over, -jobs.finished[rows], np.where(group == 1, -jobs.priority[rows], 0))
-    return _page(daemon, rows[np.lexsort((rows, within, group))], offset, limit)
+    return _page(daemon, rows[np.lexsort((rows, within, group))], offset, limit, filters)
 
 
-def _page(daemon: Daemon, ordered: NDArray[np.int64], offset: int, limit: int) -> JobPage:
+def _page(
+    daemon: Daemon,
+    ordered: NDArray[np.int64],
+    offset: int,
+    limit: int,
+    filters: dict[str, str],
+) -> JobPage:
     page = ordered[offset : offset + limit].tolist()
     end = offset + len(page)
+    answers = [job_answer(daemon, row) for row in page]
+    if filters.get("best"):
+        for answer in answers:
+            answer.best = families.best_value(daemon, answer.job - 1)
     return JobPage(
-        jobs=[job_answer(daemon, row) for row in page],
+        jobs=answers,
         total=len(ordered),
         offset=offset,
         next=end if end < len(ordered) else None,

@@ -54,15 +54,11 @@ def rates_of(nodes: Nodes, prices: Mapping[str, float]) -> Rates:
 def nodes_held(journal: Journal, now: int, since: int = 0) -> dict[int, dict[int, float]]:
     """By job: microseconds x GPUs of each node that its attempts had from `since` to `now`."""
     found: dict[int, dict[int, float]] = {}
-    for job, one in journal.all_attempts():
-        if one.placement is None or one.started < 0:
-            continue
+    for job, one in journal.attempts_between(since, now):
         ended = min(one.ended, now) if one.ended >= 0 else now
         lasted = ended - max(one.started, since)
-        if lasted <= 0:
-            continue
         mine = found.setdefault(job, {})
-        for slot in one.placement:
+        for slot in one.placement or ():
             mine[slot.node] = mine.get(slot.node, 0.0) + lasted * slot.devices.bit_count()
     return found
 

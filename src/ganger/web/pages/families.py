@@ -48,6 +48,7 @@ async def _searches(request: Request, at: int) -> str:
         JobPage,
         kind="tune",
         alone=1,
+        best=1,
         state="all",
         sort="-submitted",
         offset=at * SEARCHES_A_PAGE,

@@ -166,8 +166,10 @@
   async function told(message) {
     if (message.kind === "tick") {
       heard = message.answered * 1000;
+      const back = message.up && document.body.classList.contains("stale");
       say(message.up ? "" : `The daemon does not answer. Nothing here is newer than ${exact.format(heard)}.`);
       if (message.up && !document.querySelector(".live") && document.body.dataset.up === "0") location.reload();
+      if (back) document.body.dispatchEvent(new Event("ganger:back"));
       if (message.tick !== tick) {
         tick = message.tick;
         changed();

@@ -27,7 +27,7 @@
       height: 200,
       cursor: { drag: { x: true, y: false } },
       scales: { jobs: { range: (_, low, high) => [0, Math.max(high, 4)] }, y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
-      axes: [axis, { ...axis, size: 56 }, { ...axis, side: 1, scale: "jobs", size: 56, grid: { show: false } }],
+      axes: [{ ...axis, space: 100 }, { ...axis, size: 56 }, { ...axis, side: 1, scale: "jobs", size: 56, grid: { show: false } }],
       series: [
         {},
         { label: "GPUs held", stroke: held, fill: held.replace("rgb(", "rgba(").replace(")", ", .16)"), width: 2, points: { show: false } },
