@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -109,20 +110,32 @@ def family(daemon: Daemon, row: int) -> FamilyAnswer | None:
     )
 
 
-def best_value(daemon: Daemon, row: int) -> float | None:
-    """The best value of a search as `family` has it, without what its trials are; None of another
-    job."""
+LOOKS_MAX: Final = 10_000
+"""So many trials are looked at for one answer, whether they keep constraints."""
+
+
+def best_values(daemon: Daemon, rows: Iterable[int]) -> dict[int, float]:
+    """By search among `rows` its best value as `family` has it; none of other jobs, where no trial
+    has any, and where `LOOKS_MAX` trials were looked at before one was found. The journal's reports
+    are read once, however many searches there are."""
     jobs = daemon.kernel.jobs
-    if jobs.kind[row] != Kind.TUNE or jobs.parent[row] >= 0:
-        return None
-    last = last_reports(daemon.reader, children_of(jobs, row))
-    values = [(child, value) for child, (_, value) in last.items() if value is not None]
-    values.sort(key=_value_of, reverse=better(daemon, row) is max)
-    constraints = _goals(daemon, row)[1]
-    for child, value in values:  # the best first: a look at its other metrics is mostly enough
-        if not constraints or _kept(daemon, [child], constraints)[child]:
-            return value
-    return None
+    searches = [row for row in rows if jobs.kind[row] == Kind.TUNE and jobs.parent[row] < 0]
+    children = {row: children_of(jobs, row) for row in searches}
+    last = last_reports(daemon.reader, list(chain.from_iterable(children.values())))
+    looks, found = LOOKS_MAX, dict[int, float]()
+    for row in searches:
+        told = [(child, last[child][1]) for child in children[row] if child in last]
+        values = [(child, value) for child, value in told if value is not None]
+        values.sort(key=_value_of, reverse=better(daemon, row) is max)
+        constraints = _goals(daemon, row)[1]
+        for child, value in values:  # the best first: one look is mostly enough
+            if constraints:
+                looks -= 1
+                if looks < 0 or not _kept(daemon, [child], constraints)[child]:
+                    continue
+            found[row] = value
+            break
+    return found
 
 
 def _value_of(one: tuple[int, float]) -> float:

@@ -396,8 +396,9 @@ def _page(
     end = offset + len(page)
     answers = [job_answer(daemon, row) for row in page]
     if filters.get("best"):
-        for answer in answers:
-            answer.best = families.best_value(daemon, answer.job - 1)
+        best = families.best_values(daemon, page)
+        for row, answer in zip(page, answers, strict=True):
+            answer.best = best.get(row)
     return JobPage(
         jobs=answers,
         total=len(ordered),
