@@ -7,7 +7,7 @@ of DNN Model Execution Caching, DIDL 2019.) Caches differ in what they think a m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +16,10 @@ from msgspec import Struct
 from ganger.core.errors import BadInput
 from ganger.core.serving.verbs import Batch, Do, Evict, Load
 from ganger.core.serving.world import Lane, Store, World
+from ganger.solve.knapsack import knapsack
 
+_UNITS = 1024
+"""Free memory is divided into so many parts, in which models are packed."""
 _DRAWS = 2
 """Salts from here on are of evictions; those before are of dispatchers."""
 
@@ -36,8 +39,12 @@ class Kept(Struct):
     uses: list[int]
     """By model: the requests that ran, wherever it was."""
     floor: list[float]
-    """By store: the worth of what was evicted last. A worth that begins with the floor ages."""
+    """By store: the most that anything evicted was worth. A worth that begins with it ages."""
     evictions: int = 0
+    seen: int = 0
+    """How many models were used."""
+    tried: dict[int, tuple[int, int, int]] = {}
+    """By store: `used`, `evictions` and `seen` when nothing was worth loading ahead of requests."""
 
 
 class Worth(Protocol):
@@ -75,6 +82,19 @@ class Frequency(_Plain):
 
 
 @dataclass(frozen=True)
+class LoadTime(_Plain):
+    """What is used seldom, loads quickly or takes much room goes first, and so does what was last
+    used long ago: greedy dual size frequency. (Cherkasova: Improving WWW Proxies Performance with
+    Greedy-Dual-Size-Frequency Caching Policy, HP Labs 1998.) What was evicted keeps its count."""
+
+    def of(self, world: World, kept: Kept, store: int, model: int) -> float:
+        """The floor at its last use, and its uses by the time that each byte of it loads."""
+        known = world.models[model]
+        each = known.load / max(known.bytes, 1)
+        return kept.last[store][model].floor + kept.uses[model] * each
+
+
+@dataclass(frozen=True)
 class Chance(_Plain):
     """Any may go."""
 
@@ -105,9 +125,11 @@ class NextUse:
 
 @dataclass(frozen=True)
 class Residency:
-    """A cache of models in the memory of every device."""
+    """A cache of models in the memory of every device. `ahead`: room that is free is filled before
+    requests ask for it."""
 
     worth: Worth
+    ahead: bool = False
 
     def begin(self, world: World) -> Kept | None:
         """What is resident was never used; None where memory is not watched."""
@@ -122,6 +144,7 @@ class Residency:
     def used(self, world: World, kept: Kept, store: int, model: int, requests: int) -> None:
         """So many requests run together."""
         kept.last[store][model] = Use(world.now, kept.floor[store])
+        kept.seen += not kept.uses[model] and requests > 0
         kept.uses[model] += requests
 
     def load(
@@ -159,11 +182,40 @@ class Residency:
         if room < world.models[model].bytes:
             return []
         for each in gone:
-            kept.floor[store.number] = self.worth.of(world, kept, store.number, each)
+            worth = self.worth.of(world, kept, store.number, each)
+            kept.floor[store.number] = max(kept.floor[store.number], worth)
             del kept.last[store.number][each]
         kept.evictions += bool(gone)
         self.used(world, kept, store.number, model, 0)
         return [*(Evict(store.number, each) for each in gone), Load(lane.number, model)]
+
+    def fill(
+        self, world: World, kept: Kept, lane: Lane, able: Callable[[int], bool]
+    ) -> Load | None:
+        """The first of those models that fit together into what is free and save most time of
+        loading, by the requests that each had so far; `able`: which may be loaded at all."""
+        store = world.stores[lane.store]
+        state = store.used, kept.evictions, kept.seen
+        if not self.ahead or kept.tried.get(store.number) == state:
+            return None
+        free = store.capacity - store.used
+        some = [
+            model
+            for model, known in enumerate(world.models)
+            if kept.uses[model] and known.bytes <= free and able(model)
+        ]
+        unit = max(-(-free // _UNITS), 1)
+        picked = knapsack(
+            [float(kept.uses[model] * world.models[model].load) for model in some],
+            [-(-world.models[model].bytes // unit) for model in some],
+            free // unit,
+        )
+        if not picked:
+            kept.tried[store.number] = state
+            return None
+        model = max((some[at] for at in picked), key=lambda each: (kept.uses[each], -each))
+        self.used(world, kept, store.number, model, 0)
+        return Load(lane.number, model)
 
 
 def running(world: World, store: Store, given: Sequence[Do]) -> set[int]:
