@@ -117,23 +117,76 @@ def test_room_that_is_free_is_filled_before_requests_ask() -> None:
     assert ahead.ended[:-1] == plain.ended[:-1]
 
 
-def test_of_what_fits_that_is_loaded_ahead_which_saves_most_together() -> None:
-    """The device fails and forgets. P would save 15 ms by request, Q and R together 12 + 8. A model
-    that nobody asked for is not loaded; nor does a second device load what the first one has."""
-    sizes = (("p", 5), ("q", 4), ("r", 4), ("never", 1))
-    models = [model(name, table(1), bytes_=size, load=size) for name, size in sizes]
+def sized(*sizes: tuple[str, int], run: float = 1) -> list[Known]:
+    """Models that load as many milliseconds as they have bytes."""
+    return [model(name, table(run), bytes_=size, load=size) for name, size in sizes]
+
+
+P, Q, R, NEVER_USED = sized(("p", 5), ("q", 4), ("r", 4), ("never", 1))
+FAILS = [Change(300 * MS, 0, False), Change(400 * MS, 0, True)]
+
+
+@pytest.mark.parametrize(("load", "again"), [(5, [1, 2]), (9, [0])])
+def test_of_what_fits_that_is_loaded_ahead_which_saves_most_together(
+    load: float, again: list[int]
+) -> None:
+    """The device fails and forgets. P would save three times 5 ms, or 9; Q and R together three
+    times 4 and twice 4. A model that nobody asked for is not loaded."""
+    models = [model("p", table(1), bytes_=5, load=load), Q, R, NEVER_USED]
     asked = [Asked(20.0 * at, "pqr".index(each)) for at, each in enumerate("qqqppprr")]
-    changes = [Change(300 * MS, 0, False), Change(400 * MS, 0, True)]
+    asked.append(Asked(500, again[0]))
     seen = play(
-        make_router("gilman"), models, placed(1), [*asked, Asked(500, 1)], stores=[Store(0, 8)],
-        changes=changes,
-    )  # fmt: skip
-    assert [load for load in seen.loads if load[1] >= 300] == [(1, 400, 404), (2, 404, 408)]
-    both = play(
-        make_router("gilman"), models, placed(2), [*asked, Asked(500, 1)],
-        stores=[Store(0, 13), Store(1, 9)],
-    )  # fmt: skip
-    assert sorted(which for which, _, _ in both.loads) == [0, 1, 2]
+        make_router("gilman"), models, placed(1), asked, stores=[Store(0, 8)], changes=FAILS
+    )
+    assert [which for which, began, _ in seen.loads if began >= 300] == again
+
+
+def test_no_two_devices_load_the_same_model_ahead() -> None:
+    """One has all three that are used. And when both have failed, they share them: Q and R save
+    more than P, and P is what is left for the second."""
+    asked = [Asked(20.0 * at, "pqr".index(each)) for at, each in enumerate("qqqpprr")]
+    rooms = [Store(0, 13), Store(1, 9)]
+    seen = play(make_router("gilman"), [P, Q, R, NEVER_USED], placed(2), asked, stores=rooms)
+    assert sorted(which for which, _, _ in seen.loads) == [0, 1, 2]
+    fail = [
+        Change(at * MS, device, up) for at, up in ((300, False), (400, True)) for device in (0, 1)
+    ]
+    rooms = [Store(0, 8), Store(1, 8)]
+    asked.append(Asked(500, 1))
+    seen = play(make_router("gilman"), [P, Q, R], placed(2), asked, stores=rooms, changes=fail)
+    assert [load for load in seen.loads if load[1] >= 300] == [
+        (1, 400, 404),
+        (0, 400, 405),
+        (2, 404, 408),
+    ]
+
+
+def test_nothing_is_loaded_ahead_while_a_request_waits_for_what_is_absent() -> None:
+    """C waits until A has run, which D would not have to; D has no claim on the room."""
+    models = [*sized(("a", 4), run=50), *sized(("c", 5), ("d", 2), ("e", 8))]
+    asked = [Asked(0, 2), Asked(20, 3), Asked(40, 0), Asked(41, 1)]
+    seen = play(make_router("gilman"), models, placed(1), asked, stores=[Store(0, 8)])
+    assert seen.loads == [(2, 0, 2), (3, 20, 28), (0, 40, 44), (1, 94, 99), (2, 99, 101)]
+
+
+def test_a_gap_as_large_as_before_is_looked_at_again_after_an_eviction() -> None:
+    """2 are free. Then X and Z go for Y, and 2 are free again: X fits."""
+    models = sized(("x", 1), ("w", 1), ("z", 4), ("y", 5))
+    seen = served("gilman", "abbcd", 8, models)
+    assert loaded(seen) == "abcda"
+
+
+def test_what_a_device_cannot_run_is_not_loaded_ahead_there() -> None:
+    """X and Y run on the second device, which has room for one of them; the first has much room."""
+    models = [
+        *sized(("m", 1)),
+        *(model(name, table(1), bytes_=4, load=4, type_="old") for name in "xy"),
+    ]
+    both = placed(2)
+    both[1].type = both[3].type = "old"
+    asked = [Asked(20.0 * at, at) for at in range(3)]
+    seen = play(make_router("gilman"), models, both, asked, stores=[Store(0, 99), Store(1, 4)])
+    assert loaded(seen) == "abc"
 
 
 def test_any_may_go_where_chance_says_it() -> None:

@@ -41,10 +41,9 @@ class Kept(Struct):
     floor: list[float]
     """By store: the most that anything evicted was worth. A worth that begins with it ages."""
     evictions: int = 0
-    seen: int = 0
-    """How many models were used."""
-    tried: dict[int, tuple[int, int, int]] = {}
-    """By store: `used`, `evictions` and `seen` when nothing was worth loading ahead of requests."""
+    loads: int = 0
+    tried: dict[int, tuple[int, int]] = {}
+    """By store: `used` and `loads` when nothing was worth loading ahead of requests."""
 
 
 class Worth(Protocol):
@@ -144,7 +143,6 @@ class Residency:
     def used(self, world: World, kept: Kept, store: int, model: int, requests: int) -> None:
         """So many requests run together."""
         kept.last[store][model] = Use(world.now, kept.floor[store])
-        kept.seen += not kept.uses[model] and requests > 0
         kept.uses[model] += requests
 
     def load(
@@ -186,6 +184,7 @@ class Residency:
             kept.floor[store.number] = max(kept.floor[store.number], worth)
             del kept.last[store.number][each]
         kept.evictions += bool(gone)
+        kept.loads += 1
         self.used(world, kept, store.number, model, 0)
         return [*(Evict(store.number, each) for each in gone), Load(lane.number, model)]
 
@@ -195,7 +194,7 @@ class Residency:
         """The first of those models that fit together into what is free and save most time of
         loading, by the requests that each had so far; `able`: which may be loaded at all."""
         store = world.stores[lane.store]
-        state = store.used, kept.evictions, kept.seen
+        state = store.used, kept.loads
         if not self.ahead or kept.tried.get(store.number) == state:
             return None
         free = store.capacity - store.used
@@ -214,6 +213,7 @@ class Residency:
             kept.tried[store.number] = state
             return None
         model = max((some[at] for at in picked), key=lambda each: (kept.uses[each], -each))
+        kept.loads += 1
         self.used(world, kept, store.number, model, 0)
         return Load(lane.number, model)
 
