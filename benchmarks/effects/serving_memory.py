@@ -82,17 +82,17 @@ def gilman() -> Effect:
     nets = replace(read_models(shipped("measured")), devices={"cpu-1": 640})
 
     def measure(seed: int) -> dict[str, float]:
-        found = {}
+        figures = {}
         for name, recipe in _CACHED.items():
             requests = stream(10, 400, 60, *sorted(alike.models), seed=seed, zipf=1.0)
             ran = run(requests, alike, recipe, "T4-slice:1", seed=seed).metrics
-            found[f"loads, {name}"] = ran["loads"] / ran["requests"]
+            figures[f"loads, {name}"] = ran["loads"] / ran["requests"]
         for name, recipe in _CACHED.items():
             requests = stream(2, 1200, 60, *_NETS, seed=seed, zipf=1.0)
             ran = run(requests, nets, recipe, "cpu-1:1", seed=seed).metrics
-            found[f"loads of nets, {name}"] = ran["loads"] / ran["requests"]
-            found[f"mean ms of nets, {name}"] = 1000 * (ran["latency_mean_seconds"] or 0.0)
-        return found
+            figures[f"loads of nets, {name}"] = ran["loads"] / ran["requests"]
+            figures[f"mean ms of nets, {name}"] = 1000 * (ran["latency_mean_seconds"] or 0.0)
+        return figures
 
     ours = mean(measure)
     misses = [ours[f"loads, {name}"] for name in ("clairvoyant", "not ahead", "LRU", "random")]

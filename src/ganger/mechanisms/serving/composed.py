@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from ganger.core.serving.router import Abilities
 from ganger.core.serving.verbs import OK, STAY, Batch, Do, Ended, Load, News, Part, Wait
-from ganger.core.serving.world import Lane, Store, World
+from ganger.core.serving.world import Lane, World
 from ganger.core.units import NEVER
 from ganger.mechanisms.serving.asking import Asked, Asking
 from ganger.mechanisms.serving.batching import Batching, Form
@@ -349,9 +349,7 @@ class Composed:
             waits = self._waiting(world, memory, groups)
             numbers = [number for group in groups for number in memory.lanes_of[group]]
             others = [world.stores[world.lanes[number].store] for number in numbers]
-            lacks = False
             for model, key in sorted(waits.items(), key=lambda item: item[1]):
-                lacks |= model not in store.resident
                 if model in store.resident or any(
                     model in other.loading
                     or (other.number, model) in coming
@@ -362,36 +360,8 @@ class Composed:
                 orders += self.residency.load(world, memory.kept, copies, model, key, waits, given)
                 coming.add((store.number, model))
                 break
-            if self.residency.ahead and runs and not lacks:
-                orders += self._fill(world, memory, copies, groups, others, coming)
+            orders += self.residency.fill(world, memory.kept, copies, waits, others, coming)
         return orders
-
-    def _fill(
-        self,
-        world: World,
-        memory: Memory,
-        copies: Lane,
-        groups: set[int],
-        others: Sequence[Store],
-        coming: set[tuple[int, int]],
-    ) -> list[Do]:
-        """Nothing waits for a model that is absent: one that these groups may run and that lies
-        nowhere among them may be loaded into what is free."""
-        assert self.residency is not None
-        assert memory.kept is not None
-
-        def able(model: int) -> bool:
-            there = any(
-                model in other.resident or model in other.loading or (other.number, model) in coming
-                for other in others
-            )
-            return not there and not groups.isdisjoint(memory.groups_of[model])
-
-        load = self.residency.fill(world, memory.kept, copies, able)
-        if load is None:
-            return []
-        coming.add((copies.store, load.model))
-        return [load]
 
     def _waiting(self, world: World, memory: Memory, groups: set[int]) -> dict[int, int]:
         """The models whose requests wait for these groups, with the key of the first request."""

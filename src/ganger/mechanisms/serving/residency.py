@@ -7,7 +7,7 @@ of DNN Model Execution Caching, DIDL 2019.) Caches differ in what they think a m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -189,19 +189,40 @@ class Residency:
         return [*(Evict(store.number, each) for each in gone), Load(lane.number, model)]
 
     def fill(
-        self, world: World, kept: Kept, lane: Lane, able: Callable[[int], bool]
-    ) -> Load | None:
-        """The first of those models that fit together into what is free and save most time of
-        loading, by the requests that each had so far; `able`: which may be loaded at all."""
+        self,
+        world: World,
+        kept: Kept,
+        lane: Lane,
+        waits: Collection[int],
+        others: Sequence[Store],
+        coming: set[tuple[int, int]],
+    ) -> list[Load]:
+        """Where nothing `waits` for a model that is absent, the first of those that fit together
+        into what is free and save most time of loading, by the requests that each had so far. None
+        that lies in `others` or is `coming` there."""
         store = world.stores[lane.store]
+        if not self.ahead or any(model not in store.resident for model in waits):
+            return []
         state = store.used, kept.loads
-        if not self.ahead or kept.tried.get(store.number) == state:
-            return None
+        if kept.tried.get(store.number) == state:
+            return []
         free = store.capacity - store.used
+        up = [
+            each
+            for each in world.lanes
+            if each.store == store.number and not each.copies and not each.down
+        ]
+        if not up:
+            return []
+        near = {model for _, model in coming}.union(*(other.resident for other in others))
+        near = near.union(*(other.loading for other in others))
         some = [
             model
             for model, known in enumerate(world.models)
-            if kept.uses[model] and known.bytes <= free and able(model)
+            if kept.uses[model]
+            and known.bytes <= free
+            and model not in near
+            and any(world.latencies(model, each) is not None for each in up)
         ]
         unit = max(-(-free // _UNITS), 1)
         picked = knapsack(
@@ -211,11 +232,12 @@ class Residency:
         )
         if not picked:
             kept.tried[store.number] = state
-            return None
+            return []
         model = max((some[at] for at in picked), key=lambda each: (kept.uses[each], -each))
+        coming.add((store.number, model))
         kept.loads += 1
         self.used(world, kept, store.number, model, 0)
-        return Load(lane.number, model)
+        return [Load(lane.number, model)]
 
 
 def running(world: World, store: Store, given: Sequence[Do]) -> set[int]:
