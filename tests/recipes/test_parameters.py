@@ -145,6 +145,7 @@ OURS: dict[str, str] = {
     "fluid": "trials=27, tuner=all, eta=3, first=1.0, epochs=81.0, most_gpus=8, dynamic=true,"
     " mode=min",
     "hermes": "trials=27, window=1.0, epochs=81.0, mode=min, gpus=1",
+    "gilman": "ahead=true",
     "hyperdrive": "trials=100, target=none, kill=none, every=5.0, epochs=100.0, deadline=none,"
     " mode=min, gpus=1",
     "hypersched": "trials=100, deadline=none, most_gpus=8, dealing=uniform, mode=min, gpus=1",

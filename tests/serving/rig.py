@@ -27,6 +27,7 @@ from ganger.lab.serving.yardsticks.future import Future
 from ganger.sim.requests.outputs import Outputs
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import KEEP, Plane
+from ganger.sim.requests.trouble import Change, drive
 
 MS = 1000
 
@@ -288,11 +289,12 @@ def play(
     scores: Sequence[Sequence[Sequence[float]] | None] = (),
     sums: Mapping[int, Callable[[Sequence[int]], Sequence[float]]] = {},
     tenants: Sequence[str] = ("", *"abcdefgh"),
+    changes: Sequence[Change] = (),
 ) -> Seen:
     """Serve all requests; in chunks, rows that are over are forgotten as soon as can be. `takes`:
     milliseconds of the batches one after the other, instead of what the profile says; `says`: by
     model, the class that it gives each input; `scores`: what it gives for every class; `sums`: by
-    parity model, what it gives of inputs that are added up."""
+    parity model, what it gives of inputs that are added up; `changes`: of devices."""
     world = World(
         models, lanes_, stores, families=families, pipelines=pipelines, seed=seed, tenants=tenants
     )
@@ -313,7 +315,7 @@ def play(
         keep=min(chunk, KEEP),
         outputs=Outputs(says, scores, sums) if says else None,
     )
-    plane.advance()
+    drive(plane, list(changes))
     plane.finish()
     assert len(seen.outcomes) == len(asked)
     assert not world.open

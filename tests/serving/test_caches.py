@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
@@ -14,15 +13,15 @@ from click.testing import CliRunner, Result
 from ganger.cli.lab.serving.requests import requests
 from ganger.core.errors import BadInput
 from ganger.core.serving.router import Router
+from ganger.core.serving.verbs import Evict, Load
 from ganger.core.serving.world import Known, Store, World
-from ganger.mechanisms.serving.batching import Single
-from ganger.mechanisms.serving.composed import Composed
-from ganger.mechanisms.serving.residency import Kept, Residency
+from ganger.mechanisms.serving.residency import LoadTime, Residency
 from ganger.recipes.registry import make_router
+from ganger.sim.requests.trouble import Change
 from ganger.workloads.requests.own import write
 from ganger.workloads.requests.processes import constant
 from ganger.workloads.requests.synthetic import Mix, generated
-from serving.rig import Asked, Seen, model, placed, play, table
+from serving.rig import MS, Asked, Seen, model, placed, play, table
 
 EXAMPLES = Path(__file__).parents[2] / "examples/serving"
 A, B, C = (model(name, table(1), bytes_=gb, load=gb) for name, gb in (("a", 4), ("b", 4), ("c", 2)))
@@ -69,31 +68,125 @@ def test_who_knows_the_future_keeps_what_is_asked_for_next() -> None:
     assert lru == "abcdabcab"
 
 
-@dataclass(frozen=True)
-class Gdsf:
-    """Greedy dual size frequency, in the one line that it takes."""
-
-    def begin(self, world: World) -> None:
-        """Nothing."""
-
-    def of(self, world: World, kept: Kept, store: int, model: int) -> float:
-        return kept.last[store][model].floor + kept.uses[model] * self.gain(world.models[model])
-
-    def gain(self, known: Known) -> float:
-        return known.load / known.bytes
-
-
-def test_a_worth_of_frequency_load_time_and_size_with_age_is_one_line_more() -> None:
+def test_what_is_worth_least_by_uses_load_time_size_and_age_goes() -> None:
     """Gilman's rates: A 10/s, B 8/s, C 1/s, A used longest ago. B goes for C (8 < 10), and then C
     for B; under LRU A goes. And what was used often goes at last, if that was long ago."""
-    gdsf = Composed("gdsf", Single(), residency=Residency(Gdsf()))
     asks = "a" * 10 + "b" * 8 + "cba"
-    assert loaded(served(gdsf, asks)) == "abcb"
+    assert loaded(served("gilman", asks)) == "abcb"
     assert loaded(served("cache.lru", asks)) == "abca"
     small = [model(name, table(1), bytes_=1, load=1) for name in "abc"]
     asks = "aaaaaa" + "bc" * 12
-    assert loaded(served(gdsf, asks, 2, small)) == "abcbcb"
+    assert loaded(served("gilman", asks, 2, small)) == "abcbcb"
+    assert loaded(served("serve.triton(cache=gdsf)", asks, 2, small)) == "abcbcb"
     assert loaded(served("cache.lfu", asks, 2, small)) == "abcbcbcbcbcbc"
+
+
+@pytest.mark.parametrize(("load", "size", "goes"), [(9, 4, "a"), (4, 2, "a"), (4, 4, "b")])
+def test_what_loads_for_long_or_takes_little_room_stays_though_used_less(
+    load: float, size: int, goes: str
+) -> None:
+    """A is worth 3 uses by 4 ms by 4 bytes; B 2 uses by its load time by its size; C needs 4."""
+    models = [A, model("b", table(1), bytes_=size, load=load), model("c", table(1), bytes_=4)]
+    seen = served("gilman", "aaabbc" + goes, 4 + size, models)
+    assert loaded(seen) == "abc" + goes
+
+
+def test_what_was_evicted_last_does_not_lower_what_all_are_worth() -> None:
+    """D needs the room of two. B waits for nothing and goes before A, for which a later request
+    waits: the floor is what A was worth (5), though B, worth 1, went last of all before it."""
+    cache, store = Residency(LoadTime()), Store(0, 2, 2, {0: 0, 1: 0})
+    models = [model(name, table(1), bytes_=1, load=0.001) for name in "ab"]
+    world = World([*models, model("d", table(1), bytes_=2, load=1)], placed(1), [store])
+    kept = cache.begin(world)
+    assert kept is not None
+    cache.used(world, kept, 0, 0, 1)
+    cache.used(world, kept, 0, 1, 5)
+    orders = cache.load(world, kept, world.lanes[1], 2, 0, {0: 1}, ())
+    assert orders == [Evict(0, 1), Evict(0, 0), Load(1, 2)]  # what a request waits for goes last
+    assert kept.floor == [5.0]
+
+
+def test_room_that_is_free_is_filled_before_requests_ask() -> None:
+    """A goes for C (worth 4, as B is, which is younger), and leaves room for D, too. So D is there
+    when it is asked for."""
+    models = [A, B, C, model("d", table(1), bytes_=2, load=2)]
+    asks = "dcaaaabbbcd"
+    ahead, plain = (served(each, asks, 8, models) for each in ("gilman", "gilman(ahead=no)"))
+    assert loaded(ahead) == "dcabcd"
+    assert (ahead.ended[-1], plain.ended[-1]) == (201, 203)
+    assert ahead.ended[:-1] == plain.ended[:-1]
+
+
+def sized(*sizes: tuple[str, int], run: float = 1) -> list[Known]:
+    """Models that load as many milliseconds as they have bytes."""
+    return [model(name, table(run), bytes_=size, load=size) for name, size in sizes]
+
+
+P, Q, R, NEVER_USED = sized(("p", 5), ("q", 4), ("r", 4), ("never", 1))
+FAILS = [Change(300 * MS, 0, False), Change(400 * MS, 0, True)]
+
+
+@pytest.mark.parametrize(("load", "again"), [(5, [1, 2]), (9, [0])])
+def test_of_what_fits_that_is_loaded_ahead_which_saves_most_together(
+    load: float, again: list[int]
+) -> None:
+    """The device fails and forgets. P would save three times 5 ms, or 9; Q and R together three
+    times 4 and twice 4. A model that nobody asked for is not loaded."""
+    models = [model("p", table(1), bytes_=5, load=load), Q, R, NEVER_USED]
+    asked = [Asked(20.0 * at, "pqr".index(each)) for at, each in enumerate("qqqppprr")]
+    asked.append(Asked(500, again[0]))
+    seen = play(
+        make_router("gilman"), models, placed(1), asked, stores=[Store(0, 8)], changes=FAILS
+    )
+    assert [which for which, began, _ in seen.loads if began >= 300] == again
+
+
+def test_no_two_devices_load_the_same_model_ahead() -> None:
+    """One has all three that are used. And when both have failed, they share them: Q and R save
+    more than P, and P is what is left for the second."""
+    asked = [Asked(20.0 * at, "pqr".index(each)) for at, each in enumerate("qqqpprr")]
+    rooms = [Store(0, 13), Store(1, 9)]
+    seen = play(make_router("gilman"), [P, Q, R, NEVER_USED], placed(2), asked, stores=rooms)
+    assert sorted(which for which, _, _ in seen.loads) == [0, 1, 2]
+    fail = [
+        Change(at * MS, device, up) for at, up in ((300, False), (400, True)) for device in (0, 1)
+    ]
+    rooms = [Store(0, 8), Store(1, 8)]
+    asked.append(Asked(500, 1))
+    seen = play(make_router("gilman"), [P, Q, R], placed(2), asked, stores=rooms, changes=fail)
+    assert [load for load in seen.loads if load[1] >= 300] == [
+        (1, 400, 404),
+        (0, 400, 405),
+        (2, 404, 408),
+    ]
+
+
+def test_nothing_is_loaded_ahead_while_a_request_waits_for_what_is_absent() -> None:
+    """C waits until A has run, which D would not have to; D has no claim on the room."""
+    models = [*sized(("a", 4), run=50), *sized(("c", 5), ("d", 2), ("e", 8))]
+    asked = [Asked(0, 2), Asked(20, 3), Asked(40, 0), Asked(41, 1)]
+    seen = play(make_router("gilman"), models, placed(1), asked, stores=[Store(0, 8)])
+    assert seen.loads == [(2, 0, 2), (3, 20, 28), (0, 40, 44), (1, 94, 99), (2, 99, 101)]
+
+
+def test_a_gap_as_large_as_before_is_looked_at_again_after_an_eviction() -> None:
+    """2 are free. Then X and Z go for Y, and 2 are free again: X fits."""
+    models = sized(("x", 1), ("w", 1), ("z", 4), ("y", 5))
+    seen = served("gilman", "abbcd", 8, models)
+    assert loaded(seen) == "abcda"
+
+
+def test_what_a_device_cannot_run_is_not_loaded_ahead_there() -> None:
+    """X and Y run on the second device, which has room for one of them; the first has much room."""
+    models = [
+        *sized(("m", 1)),
+        *(model(name, table(1), bytes_=4, load=4, type_="old") for name in "xy"),
+    ]
+    both = placed(2)
+    both[1].type = both[3].type = "old"
+    asked = [Asked(20.0 * at, at) for at in range(3)]
+    seen = play(make_router("gilman"), models, both, asked, stores=[Store(0, 99), Store(1, 4)])
+    assert loaded(seen) == "abc"
 
 
 def test_any_may_go_where_chance_says_it() -> None:
@@ -184,6 +277,10 @@ def test_the_better_a_cache_guesses_the_less_it_loads(zipf: float, room: int) ->
     ]
     assert misses == sorted(misses)
     assert misses[0] < 0.8 * misses[2] < 0.8 * misses[3]
+    gilman = len(
+        play(make_router("gilman"), models, placed(1), asked, stores=[Store(0, room)]).loads
+    )
+    assert misses[0] < gilman < misses[2]  # clairvoyant, gilman, LRU
 
 
 def test_only_the_clairvoyant_is_told_the_future() -> None:

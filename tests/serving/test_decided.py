@@ -50,6 +50,7 @@ VARIANTS = [
     "dybatch(slice=2)",
     "ebird(sizes=4;2,most=5)",
     "ebird(sizes=3;1;1,tick=2500us)",
+    "gilman(ahead=no)",
     "irina(streams=3,batches=no)",
     "irina(stacks=no,suspend=2ms)",
     "irina(preempts=no)",

@@ -18,6 +18,7 @@ NEIGHBOURS = {
     "cocktail": ("clipper(selection=exp4,rate=0.4,by_tenant=yes)", "members are dropped"),
     "dybatch": ("serve.no-batch", "requests are cut, and the one that had least goes next"),
     "ebird": ("serve.triton", "batches run beside each other"),
+    "gilman": ("cache.lfu", "also by load time, size and age, and ahead of requests"),
     "irina": ("serve.triton", "what ends soonest goes first, also before what runs"),
     "model-switching": ("clipper", "by accuracy and load, not by what answers were worth"),
     "nanily": ("serve.composed", "one queue for all lanes, and all variants alike"),

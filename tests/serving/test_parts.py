@@ -150,6 +150,7 @@ def test_what_each_recipe_does_by_default() -> None:
         },
         "serve.clairvoyant": {"full": "2.0", "order": "least", "size": "128", "steps": "true"},
         "serve.bentoml": {"size": "100", "latency": "1m 00s", "cache": "none"},
+        "gilman": {"ahead": "true"},
         **{f"cache.{name}": {} for name in ("lru", "lfu", "random", "clairvoyant")},
         "irina": {
             "streams": "2",

@@ -53,7 +53,7 @@ CARDS = {
     "S5 MArk": Card("Batch Wait Load", "control", "functions"),
     "S6 Tolerance Tiers": Card("Batch Cancel", "tasks choice", "tolerance-tiers"),
     "S7 ParM": Card("Batch Cancel Wait", "tasks", "parm"),
-    "S8 Gilman": Card("Batch Load Evict", "", "cache.lru"),
+    "S8 Gilman": Card("Batch Load Evict", "", "gilman"),
     "S9 Nanily": Card("Batch", "control", "nanily"),
     "S10 RRL": Card("Batch", "probe"),
     "S11 TrIMS": Card("Batch Load Evict", "", "functions"),

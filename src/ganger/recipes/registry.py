@@ -249,7 +249,7 @@ PLANES: dict[str, dict[str, str]] = {
             "ganger.recipes.serving.baselines",
         ),
         **dict.fromkeys(
-            ("cache.lru", "cache.lfu", "cache.random", "cache.clairvoyant"),
+            ("cache.lru", "cache.lfu", "cache.random", "cache.clairvoyant", "gilman"),
             "ganger.recipes.serving.caches",
         ),
         **dict.fromkeys(

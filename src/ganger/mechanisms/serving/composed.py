@@ -360,6 +360,7 @@ class Composed:
                 orders += self.residency.load(world, memory.kept, copies, model, key, waits, given)
                 coming.add((store.number, model))
                 break
+            orders += self.residency.fill(world, memory.kept, copies, waits, others, coming)
         return orders
 
     def _waiting(self, world: World, memory: Memory, groups: set[int]) -> dict[int, int]:

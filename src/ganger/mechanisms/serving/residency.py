@@ -7,7 +7,7 @@ of DNN Model Execution Caching, DIDL 2019.) Caches differ in what they think a m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +16,10 @@ from msgspec import Struct
 from ganger.core.errors import BadInput
 from ganger.core.serving.verbs import Batch, Do, Evict, Load
 from ganger.core.serving.world import Lane, Store, World
+from ganger.solve.knapsack import knapsack
 
+_UNITS = 1024
+"""Free memory is divided into so many parts, in which models are packed."""
 _DRAWS = 2
 """Salts from here on are of evictions; those before are of dispatchers."""
 
@@ -36,8 +39,11 @@ class Kept(Struct):
     uses: list[int]
     """By model: the requests that ran, wherever it was."""
     floor: list[float]
-    """By store: the worth of what was evicted last. A worth that begins with the floor ages."""
+    """By store: the most that anything evicted was worth. A worth that begins with it ages."""
     evictions: int = 0
+    loads: int = 0
+    tried: dict[int, tuple[int, int]] = {}
+    """By store: `used` and `loads` when nothing was worth loading ahead of requests."""
 
 
 class Worth(Protocol):
@@ -75,6 +81,19 @@ class Frequency(_Plain):
 
 
 @dataclass(frozen=True)
+class LoadTime(_Plain):
+    """What is used seldom, loads quickly or takes much room goes first, and so does what was last
+    used long ago: greedy dual size frequency. (Cherkasova: Improving WWW Proxies Performance with
+    Greedy-Dual-Size-Frequency Caching Policy, HP Labs 1998.) What was evicted keeps its count."""
+
+    def of(self, world: World, kept: Kept, store: int, model: int) -> float:
+        """The floor at its last use, and its uses by the time that each byte of it loads."""
+        known = world.models[model]
+        each = known.load / max(known.bytes, 1)
+        return kept.last[store][model].floor + kept.uses[model] * each
+
+
+@dataclass(frozen=True)
 class Chance(_Plain):
     """Any may go."""
 
@@ -105,9 +124,11 @@ class NextUse:
 
 @dataclass(frozen=True)
 class Residency:
-    """A cache of models in the memory of every device."""
+    """A cache of models in the memory of every device. `ahead`: room that is free is filled before
+    requests ask for it."""
 
     worth: Worth
+    ahead: bool = False
 
     def begin(self, world: World) -> Kept | None:
         """What is resident was never used; None where memory is not watched."""
@@ -159,11 +180,64 @@ class Residency:
         if room < world.models[model].bytes:
             return []
         for each in gone:
-            kept.floor[store.number] = self.worth.of(world, kept, store.number, each)
+            worth = self.worth.of(world, kept, store.number, each)
+            kept.floor[store.number] = max(kept.floor[store.number], worth)
             del kept.last[store.number][each]
         kept.evictions += bool(gone)
+        kept.loads += 1
         self.used(world, kept, store.number, model, 0)
         return [*(Evict(store.number, each) for each in gone), Load(lane.number, model)]
+
+    def fill(
+        self,
+        world: World,
+        kept: Kept,
+        lane: Lane,
+        waits: Collection[int],
+        others: Sequence[Store],
+        coming: set[tuple[int, int]],
+    ) -> list[Load]:
+        """Where nothing `waits` for a model that is absent, the first of those that fit together
+        into what is free and save most time of loading, by the requests that each had so far. None
+        that lies in `others` or is `coming` there."""
+        store = world.stores[lane.store]
+        if not self.ahead or any(model not in store.resident for model in waits):
+            return []
+        state = store.used, kept.loads
+        if kept.tried.get(store.number) == state:
+            return []
+        free = store.capacity - store.used
+        up = [
+            each
+            for each in world.lanes
+            if each.store == store.number and not each.copies and not each.down
+        ]
+        if not up:
+            return []
+        near = {model for _, model in coming}.union(*(other.resident for other in others))
+        near = near.union(*(other.loading for other in others))
+        some = [
+            model
+            for model, known in enumerate(world.models)
+            if kept.uses[model]
+            and known.bytes <= free
+            and model not in near
+            and any(world.latencies(model, each) is not None for each in up)
+        ]
+        unit = max(-(-free // _UNITS), 1)
+        picked = knapsack(
+            [float(kept.uses[model] * world.models[model].load) for model in some],
+            [-(-world.models[model].bytes // unit) for model in some],
+            free // unit,
+        )
+        if not picked:
+            kept.tried[store.number] = state
+            return []
+        model = max((some[at] for at in picked), key=lambda each: (kept.uses[each], -each))
+        coming.add((store.number, model))
+        kept.loads += 1
+        self.used(world, kept, store.number, model, 0)
+        return [Load(lane.number, model)]
 
 
 def running(world: World, store: Store, given: Sequence[Do]) -> set[int]:

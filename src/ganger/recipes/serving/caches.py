@@ -11,6 +11,7 @@ from ganger.mechanisms.serving.residency import (
     Chance,
     Frequency,
     LastUse,
+    LoadTime,
     NextUse,
     Residency,
     Worth,
@@ -18,6 +19,13 @@ from ganger.mechanisms.serving.residency import (
 from ganger.recipes.registry import Paper, recipe
 
 CACHE = Paper("A cache of models in device memory", "a baseline", objective="latency")
+GILMAN = Paper(
+    "Challenges and Opportunities of DNN Model Execution Caching",
+    "Gilman et al.",
+    "DIDL",
+    2019,
+    "latency, throughput",
+)
 BELADY = Paper(
     "A study of replacement algorithms for a virtual-storage computer",
     "Belady",
@@ -33,9 +41,15 @@ class Cache(Enum):
     LRU = "lru"
     LFU = "lfu"
     RANDOM = "random"
+    GDSF = "gdsf"
 
 
-_WORTH: dict[Cache, Worth] = {Cache.LRU: LastUse(), Cache.LFU: Frequency(), Cache.RANDOM: Chance()}
+_WORTH: dict[Cache, Worth] = {
+    Cache.LRU: LastUse(),
+    Cache.LFU: Frequency(),
+    Cache.RANDOM: Chance(),
+    Cache.GDSF: LoadTime(),
+}
 
 
 def cached(cache: Cache | None) -> Residency | None:
@@ -82,3 +96,22 @@ def clairvoyant() -> Router:
     a time, first come, first served.
     """
     return Composed("cache.clairvoyant", Single(), residency=Residency(NextUse()))
+
+
+@recipe(
+    GILMAN,
+    needs="latencies",
+    reconstructed="the score is greedy dual size frequency, which is ours; accuracy does not count;"
+    " what is loaded ahead of requests fills room that is free, and evicts nothing",
+)
+def gilman(ahead: bool = True) -> Router:
+    """Where not all models fit in memory, what loads quickly for its size and is used seldom goes.
+
+    A model is worth its requests so far, times the time that it loads, by its size, on top of what
+    the dearest model was worth that had been evicted when it was last used: so what was used often,
+    long ago, goes at last. With `ahead`, when no request waits for a model that is absent, those
+    are loaded into the room that is free which save most, by requests so far and time to load, and
+    which lie in no memory of the devices that serve the same models. Requests run one at a time,
+    first come, first served.
+    """
+    return Composed("gilman", Single(), residency=Residency(LoadTime(), ahead))
