@@ -16,14 +16,38 @@ from ganger.lab.report import write_report
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_every_chart_is_saved_as_svg_for_paper(tmp_path: Path) -> None:
-    """Also in the dark, and where one chart is several pictures."""
+@pytest.fixture
+def chromium() -> str:
     chromium = shutil.which("chromium")
     if not chromium:
         absent = "NO CHROMIUM HERE: NO CHART OF A REPORT IS SAVED (apt-get install chromium)"
         if os.environ.get("GANGER_REQUIRE_BROWSER"):
             pytest.fail(absent)
         pytest.skip(absent)
+    return chromium
+
+
+def test_the_last_time_of_an_axis_is_not_cut_off(tmp_path: Path, chromium: str) -> None:
+    """A job of ten minutes: the Gantt chart ends where its axis says 10 min."""
+    from playwright.sync_api import sync_playwright
+
+    (tmp_path / "t.csv").write_text("job,submitted,duration,gpus\na,0,10m,4\n")
+    write_report([ganger.simulate(tmp_path / "t.csv", "1x4xV100", "fifo")], tmp_path / "r.html")
+    beyond = """texts => texts.filter(text => text.textContent == "10 min").map(text =>
+        text.getBoundingClientRect().right - text.ownerSVGElement.getBoundingClientRect().right)"""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        for width in (1280, 390):
+            page = browser.new_page(viewport={"width": width, "height": 900})
+            page.goto((tmp_path / "r.html").as_uri())
+            edges = page.locator(".chart:visible svg text").evaluate_all(beyond)
+            assert edges
+            assert max(edges) <= 1, width
+        browser.close()
+
+
+def test_every_chart_is_saved_as_svg_for_paper(tmp_path: Path, chromium: str) -> None:
+    """Also in the dark, and where one chart is several pictures."""
     from playwright.sync_api import sync_playwright
 
     from ganger.workloads.synthetic import synthesize

@@ -114,6 +114,13 @@ def test_sections_that_would_be_empty_are_left_out() -> None:
         render([])
 
 
+def test_where_one_place_alone_drops_the_others_say_that_none_was() -> None:
+    some = [replace(run, dropped={"late": 3} if run.fleet == "T4:2" else {}) for run in runs()]
+    words = Page(render(some)).words
+    assert words.count("None was dropped here.") == 2
+    assert "None was dropped" not in Page(render(runs()[:1])).words
+
+
 def test_nothing_is_fetched_and_names_are_text() -> None:
     run = replace(runs()[0], recipe=EVIL, remarks=[EVIL], dropped={EVIL: 3})
     run.models = [{**row, "model": EVIL} for row in run.models]

@@ -122,6 +122,18 @@ def test_late_and_dropped_requests_are_not_in_time(tmp_path: Path) -> None:
         assert run["metrics"]["effective_accuracy"] == 0.25
 
 
+def test_drops_below_the_table_are_means_over_seeds_as_those_in_it(tmp_path: Path) -> None:
+    rows = "arrival,model\n" + "".join(f"{at / 400},large\n" for at in range(200))
+    words = ("--fleet", "T4:1", "--slo", "60ms", "-r", "clockwork", "--seed", "0-2")
+    counts = [run["metrics"]["dropped"] for run in good(tmp_path, *words, rows=rows)]
+    assert f"{counts[0]}" != f"{sum(counts) / 3:.0f}", counts
+    shown = call(tmp_path, *words, "--by-class", "--quiet", rows=rows).stdout
+    assert f"clockwork: {sum(counts) / 3:,.0f} dropped: it could not be answered in" in shown
+    assert "Classes are of seed 0 alone." in shown
+    one = call(tmp_path, *words[:-1], "0", "--by-class", "--quiet", rows=rows).stdout
+    assert "alone" not in one
+
+
 def test_recipes_fleets_loads_and_seeds_are_compared_in_eighty_columns(tmp_path: Path) -> None:
     shown = call(
         tmp_path,

@@ -104,7 +104,8 @@ function frame(box, height, label) {
 function gridX(f, m, positions, text) {
   for (const [x, value] of positions) {
     f.svg.append(el("line", { class: "grid", x1: x, x2: x, y1: m.top, y2: f.height - m.bottom }));
-    f.svg.append(el("text", { x, y: f.height - m.bottom + 17, "text-anchor": "middle" }, text(value)));
+    const word = text(value), last = x + 3.6 * word.length > f.width; // centred it would be cut off
+    f.svg.append(el("text", { x: last ? f.width : x, y: f.height - m.bottom + 17, "text-anchor": last ? "end" : "middle" }, word));
   }
 }
 function gridY(f, m, positions, text) {

@@ -40,6 +40,9 @@ def show(found: Comparison, *, by_class: bool = False) -> None:
                 for at, group in enumerate(groups.values())
             ],
         )
+        if len({run.setup.seed for run in found.runs}) > 1:
+            said = f"Classes are of seed {found.runs[0].setup.seed} alone."
+            screen.print(said, style="dim", soft_wrap=False)
     same = [
         "SLO of each request" if name == "SLO" and found.runs[0].own_slo else f"{name} {words[0]}"
         for name, words in columns.items()
@@ -184,8 +187,8 @@ def _lines(found: Comparison, groups: Groups, same: list[str]) -> list[str]:
     for group in groups.values():
         first = group[0]
         where = ", ".join(filter(None, (first.recipe, first.place.told(places))))
-        for reason, count in sorted(first.dropped.items(), key=lambda item: -item[1]):
-            lines.append(f"{where}: {count:,} dropped: {reason}")
+        for reason, count in _dropped(group):
+            lines.append(f"{where}: {count:,.0f} dropped: {reason}")
         if first.windows is not None:
             lines.append(f"{where}: {read_and_run(first.windows)}")
     return lines
@@ -234,6 +237,16 @@ def _mean(group: list[ServingRun], name: str) -> float | None:
     values = [run.metrics[name] for run in group]
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if len(known) == len(values) else None
+
+
+def _dropped(group: list[ServingRun]) -> list[tuple[str, float]]:
+    """Each reason and how many requests were dropped for it, the mean over its seeds, the commonest
+    first."""
+    counts: dict[str, float] = {}
+    for run in group:
+        for reason, count in run.dropped.items():
+            counts[reason] = counts.get(reason, 0.0) + count / len(group)
+    return sorted(counts.items(), key=lambda item: -item[1])
 
 
 def percent(value: float | None) -> str:
