@@ -325,6 +325,8 @@ def test_services_share_a_cluster_with_training_and_the_log_needs_no_requests(
     assert set(run.services) == {"web", "bert"}
     total = sum(found["requests"] for found in run.services.values())
     assert total == len(traffic(1).requests.gather())
+    took = run.simulation
+    assert took["requests_per_cpu_second"] == total / took["cpu_seconds"]
     for found in run.services.values():
         assert found["answered"] + found["dropped"] == found["requests"]
     assert run.metrics["jobs_finished"] == 2  # services are counted apart

@@ -369,9 +369,6 @@ def _percentile(values: Floats, p: float) -> float:
     return float(np.percentile(values, p)) if values.size else math.nan
 
 
-_SIMULATION = ("events", "decisions", "cpu_seconds", "peak_rss_bytes")
-
-
 def to_json(
     runs: Sequence[Run], per_job_path: str | Sequence[str | None] | None = None
 ) -> dict[str, Any]:
@@ -451,7 +448,7 @@ def _run_json(run: Run, path: str | None) -> dict[str, Any]:
         "load": _or_none(run.load),
         "metrics": {name: _or_none(value) for name, value in metrics_of(run).items()},
         "per_job": path,
-        "simulation": {name: _or_none(run.simulation.get(name, math.nan)) for name in _SIMULATION},
+        "simulation": {name: _or_none(value) for name, value in run.simulation.items()},
         "rows": run.rows,
         "rows_left_out": dict(run.left_out),
         "notes": list(run.notes),

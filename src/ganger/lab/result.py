@@ -142,7 +142,7 @@ class Run:
     timeline: Timeline
     metrics: dict[str, float] = field(default_factory=dict)
     simulation: dict[str, float] = field(default_factory=dict)
-    """events, decisions, cpu_seconds, peak_rss_bytes."""
+    """events, decisions, cpu_seconds, peak_rss_bytes; requests_per_cpu_second with services."""
     segments: list[Segment] | None = None
     """For small runs only: every interval of every job, for the Gantt chart."""
     node_gpus: list[int] = field(default_factory=list)

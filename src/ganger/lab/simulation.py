@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +101,7 @@ def run_one(
     called = recipe if isinstance(recipe, str) else policy.name
     refuse_stranded(trace, kernel, setup, called)
     noted = notes.close(kernel, trace)
+    services = served.figures(kernel.now) if served is not None else {}
     run = Run(
         recipe=called,
         seed=setup.seed,
@@ -108,7 +109,7 @@ def run_one(
         trace=trace.name,
         cluster=cluster.name,
         cluster_gpus=nodes.total_gpus,
-        simulation=_effort(kernel, cpu_seconds),
+        simulation=_effort(kernel, cpu_seconds, services),
         node_gpus=nodes.gpus[: nodes.n].tolist(),
         rows=trace.rows,
         left_out=dict(trace.left_out),
@@ -118,7 +119,7 @@ def run_one(
             *doubts(recipe, trace, setup),
             *over_budget(kernel),
         ],
-        services=served.figures(kernel.now) if served is not None else {},
+        services=services,
         service_windows=served.windows() if served is not None else {},
         service_watched=served.watched() if served is not None else {},
         searches=beside.results(kernel, noted["account"], cpu_seconds) if beside else [],
@@ -130,14 +131,20 @@ def run_one(
     return run
 
 
-def _effort(kernel: Kernel, cpu_seconds: float) -> dict[str, float]:
+def _effort(
+    kernel: Kernel, cpu_seconds: float, services: Mapping[str, Mapping[str, Any]]
+) -> dict[str, float]:
     """What the simulation took."""
-    return {
+    took: dict[str, float] = {
         "events": kernel.events,
         "decisions": kernel.decisions,
         "cpu_seconds": cpu_seconds,
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
+    if services and cpu_seconds:
+        requests = sum(each["requests"] or 0 for each in services.values())
+        took["requests_per_cpu_second"] = requests / cpu_seconds
+    return took
 
 
 def _fitted(setup: Setup, trace: Trace, recipe: str | Policy) -> Setup:

@@ -47,8 +47,8 @@ def waiting_rows(view: View, ids: Ids) -> Floats:
     return rows.T
 
 
-class Able:
-    """By shape: whether it could ever run here. Jobs that could never run are no choice."""
+class Runnable:
+    """The shapes that an empty cluster has room for. Jobs of others are not chosen from."""
 
     def __init__(self) -> None:
         self._met, self._able = set[int](), set[int]()

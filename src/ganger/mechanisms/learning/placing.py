@@ -13,7 +13,7 @@ from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED
 from ganger.core.plan import Placement, Reason
 from ganger.core.spec import Locality, Shape
 from ganger.core.view import View
-from ganger.mechanisms.learning.features import Able
+from ganger.mechanisms.learning.features import Runnable
 from ganger.mechanisms.learning.stepwise import Choice, Play, Windowed
 from ganger.mechanisms.placement.place import PACK, on_nodes
 
@@ -40,7 +40,7 @@ class Placing(Windowed):
         """Place jobs until the first one that waits."""
         reasons = list[Reason]()
         pending = view.pending
-        for job in view.cached(Able).first(len(pending), view, pending).tolist():
+        for job in view.cached(Runnable).first(len(pending), view, pending).tolist():
             shape = view.draft.shape(job)
             if shape.is_plain and shape.gpus and shape.locality is not Locality.RACK:
                 placement = yield from self._choose(view, job, shape)

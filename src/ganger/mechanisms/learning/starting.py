@@ -12,7 +12,7 @@ from ganger.core.events import CAPACITY_FREED, CAPACITY_LOST, COMMANDED, QUEUED
 from ganger.core.plan import Placement, Reason
 from ganger.core.state.table import Ids
 from ganger.core.view import View
-from ganger.mechanisms.learning.features import JOB, Able, waiting_rows
+from ganger.mechanisms.learning.features import JOB, Runnable, waiting_rows
 from ganger.mechanisms.learning.stepwise import Choice, Floats, Mask, Play, Windowed
 from ganger.mechanisms.placement.place import PACK
 
@@ -41,7 +41,7 @@ class Starting(Windowed):
         pending = view.pending
         if not len(pending):
             return view.draft.plan(until=_CHANGES)
-        ids = view.cached(Able).first(self.window, view, pending)
+        ids = view.cached(Runnable).first(self.window, view, pending)
         room = _Room(view, ids)
         if room.places:
             table = _Table(self, view, ids, room)

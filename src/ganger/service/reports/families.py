@@ -122,7 +122,7 @@ def best_values(daemon: Daemon, rows: Iterable[int]) -> dict[int, float]:
     searches = [row for row in rows if jobs.kind[row] == Kind.TUNE and jobs.parent[row] < 0]
     children = {row: children_of(jobs, row) for row in searches}
     last = last_reports(daemon.reader, list(chain.from_iterable(children.values())))
-    looks, found = LOOKS_MAX, dict[int, float]()
+    looks, best = LOOKS_MAX, dict[int, float]()
     for row in searches:
         told = [(child, last[child][1]) for child in children[row] if child in last]
         values = [(child, value) for child, value in told if value is not None]
@@ -133,9 +133,9 @@ def best_values(daemon: Daemon, rows: Iterable[int]) -> dict[int, float]:
                 looks -= 1
                 if looks < 0 or not _kept(daemon, [child], constraints)[child]:
                     continue
-            found[row] = value
+            best[row] = value
             break
-    return found
+    return best
 
 
 def _value_of(one: tuple[int, float]) -> float:
