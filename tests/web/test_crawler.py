@@ -36,37 +36,41 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
     """Jobs in all states, a replay of the lab and a comparison that are over."""
     folder = tmp_path_factory.mktemp("crawl")
     daemon = Standin(folder / "home", nodes=2, jobs=11)
-    client = daemon.client
-    client.call("PUT", "/v1/policy", body={"recipe": "priority", "inner": "tune.asha"})
-    for job, verb in ((6, "hold"), (2, "suspend")):
-        client.call("POST", f"/v1/jobs/{job}/{verb}")
-    both = {"command": ["true"], "gpus": 1, "priority": 1}
-    said = folder / "said.txt"
-    said.write_text("".join(f"line {line}\n" for line in range(9000)))
-    client.call("POST", "/v1/jobs", body={**both, "name": "says", "output": str(said)})
-    client.call("POST", "/v1/jobs", body={**both, "kind": "serve", "name": "chat"})
-    values = {"lr": ["0.1", "0.2"]}
-    client.call("POST", "/v1/jobs", body={**both, "kind": "tune", "name": "lr", "params": values})
-    client.call("POST", "/v1/jobs/4/cancel")  # whose GPUs they take
-    client.call("PATCH", "/v1/quotas/vision", body={"budget": 5.0, "beyond": "ask"})
-    with served(daemon.home) as made:
-        cookie = made.cookie()
-        sent = {**cookie, "Content-Type": FORM}
-        trace = {"jobs": "6", "kind": "philly", "seed": "1"}
-        for path, asked in {
-            "/lab": {**trace, "cluster": "1x4xA100", "recipes": "fifo"},
-            "/whatif": {"recipe": "las"},
-            "/lessons/gavel": {},
-        }.items():
-            answer = made.ask("POST", path, sent, {"csrf": made.csrf(cookie, path), **asked})
-            assert answer.status == 303, answer.text
+    try:
+        client = daemon.client
+        client.call("PUT", "/v1/policy", body={"recipe": "priority", "inner": "tune.asha"})
+        for job, verb in ((6, "hold"), (2, "suspend")):
+            client.call("POST", f"/v1/jobs/{job}/{verb}")
+        both = {"command": ["true"], "gpus": 1, "priority": 1}
+        said = folder / "said.txt"
+        said.write_text("".join(f"line {line}\n" for line in range(9000)))
+        client.call("POST", "/v1/jobs", body={**both, "name": "says", "output": str(said)})
+        client.call("POST", "/v1/jobs", body={**both, "kind": "serve", "name": "chat"})
+        values = {"lr": ["0.1", "0.2"]}
+        client.call(
+            "POST", "/v1/jobs", body={**both, "kind": "tune", "name": "lr", "params": values}
+        )
+        client.call("POST", "/v1/jobs/4/cancel")  # whose GPUs they take
+        client.call("PATCH", "/v1/quotas/vision", body={"budget": 5.0, "beyond": "ask"})
+        with served(daemon.home) as made:
+            cookie = made.cookie()
+            sent = {**cookie, "Content-Type": FORM}
+            trace = {"jobs": "6", "kind": "philly", "seed": "1"}
+            for path, asked in {
+                "/lab": {**trace, "cluster": "1x4xA100", "recipes": "fifo"},
+                "/whatif": {"recipe": "las"},
+                "/lessons/gavel": {},
+            }.items():
+                answer = made.ask("POST", path, sent, {"csrf": made.csrf(cookie, path), **asked})
+                assert answer.status == 303, answer.text
 
-        def cards() -> str:
-            return made.ask("GET", "/recipes/cards", cookie).text
+            def cards() -> str:
+                return made.ask("GET", "/recipes/cards", cookie).text
 
-        until(lambda: "/recipes/fifo" in cards(), "the recipes' cards", seconds=240)
-        yield made
-    daemon.end()
+            until(lambda: "/recipes/fifo" in cards(), "the recipes' cards", seconds=240)
+            yield made
+    finally:
+        daemon.end()
 
 
 def offences(page: Page, *only: str) -> list[str]:

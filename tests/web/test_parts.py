@@ -24,6 +24,7 @@ from ganger.web.links import Settings
 from ganger.web.live import LOOK_SECONDS, Live, Sample
 from ganger.web.pages.cluster import thinned
 from ganger.web.pages.families import latency, latest, load, missed, ranked
+from ganger.web.pages.frame import fill
 from ganger.web.pages.job import orders_for
 from ganger.web.pages.recipes import is_meant
 from ganger.web.serve import address_of
@@ -422,3 +423,10 @@ def test_hosts_and_prefixes_are_names_and_paths() -> None:
     for wrong in ("", "ftp://x", "http://", "x/y"):
         with pytest.raises(BadInput):
             made(hosts=[wrong])
+
+
+def test_what_stands_between_backticks_is_code_and_the_rest_is_escaped() -> None:
+    assert words.coded("run `a < b`, <i>") == "run <code>a &lt; b</code>, &lt;i&gt;"
+    assert words.prose("One `two`.\n\nThree.") == "<p>One <code>two</code>.</p><p>Three.</p>"
+    said = fill("toast", text="It failed", mend="write `ganger up`", undo=None, failed=True)
+    assert "write <code>ganger up</code>" in said

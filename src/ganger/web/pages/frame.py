@@ -77,6 +77,7 @@ def environment() -> Environment:
         since=words.since,
         reason=words.reason,
         counted=words.counted,
+        coded=words.coded,
         prose=words.prose,
         shown=shown,
     )

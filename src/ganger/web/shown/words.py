@@ -60,18 +60,17 @@ def reason(job: JobAnswer) -> str:
     return job.reason
 
 
+def coded(text: str) -> Markup:
+    """A sentence in which what stands between backticks is code."""
+    parts = text.replace("\n", " ").split("`")
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts)
+    )
+
+
 def prose(text: str) -> Markup:
     """A docstring as paragraphs, what stands between backticks as code."""
-    paragraphs = []
-    for paragraph in text.split("\n\n"):
-        parts = paragraph.replace("\n", " ").split("`")
-        paragraphs.append(
-            Markup().join(
-                Markup("<code>{}</code>").format(part) if at % 2 else part
-                for at, part in enumerate(parts)
-            )
-        )
-    return Markup().join(Markup("<p>{}</p>").format(paragraph) for paragraph in paragraphs)
+    return Markup().join(Markup("<p>{}</p>").format(coded(each)) for each in text.split("\n\n"))
 
 
 def _more(count: int) -> str:
