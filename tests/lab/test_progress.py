@@ -86,6 +86,7 @@ def test_runs_tell_how_far_they_are_in_this_process_and_in_others(
 ) -> None:
     """A bar that hears only of whole runs stands still for as long as the longest takes."""
     monkeypatch.setattr("ganger.lab.simulating.progress.EVERY_SECONDS", 0.02)
+    monkeypatch.setattr("ganger.lab.api.LOOK_SECONDS", 0.01)
     trace: Trace = synthesize("philly", 5000, 1, gpus=512)
     told: dict[int, list[float]] = {0: [], 1: []}
     run_all(

@@ -121,11 +121,11 @@ class Pages:
         text = self.ask("GET", path, cookie).text
         return text.partition('name="csrf" value="')[2].partition('"')[0]
 
-    def end(self) -> None:
-        """SIGTERM, and wait."""
+    def end(self, seconds: float = 20.0) -> None:
+        """SIGTERM, and wait for so long at most."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(20)
+            self.process.wait(seconds)
 
 
 @contextlib.contextmanager

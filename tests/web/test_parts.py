@@ -288,7 +288,7 @@ class Texts:
 
     def __init__(self, *given: Any, **named: Any) -> None:
         self.call = lambda *asked, **more: "answered"
-        self.close = lambda: None
+        self.close = self.abort = lambda: None
 
     def stream(self, path: str, query: dict[str, Any]) -> Iterator[bytes]:
         """One without end."""
@@ -310,7 +310,7 @@ def test_downloads_that_are_paused_hold_up_no_question(monkeypatch: pytest.Monke
             daemon.refuse_text()
         answer: str = await asyncio.wait_for(daemon.get("/v1/explain", Any, slow=True), 5.0)
         for one in paused:
-            await one.aclose()  # type: ignore[attr-defined]
+            await one.aclose()
         daemon.refuse_text()
         return answer
 

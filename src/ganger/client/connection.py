@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import socket
@@ -77,6 +78,7 @@ class Client:
         self._token = token or os.environ.get("GANGER_TOKEN", "")
         self.places = Places(root or home())
         self._timeout = timeout
+        self._gone = False
 
     def _connect(self) -> http.client.HTTPConnection:
         if not self._url:
@@ -105,6 +107,8 @@ class Client:
         if self._token:
             sent["Authorization"] = f"Bearer {self._token}"
         for attempt in (0, 1):
+            if self._gone:
+                break
             fresh = self._connection is None
             if self._connection is None:
                 self._connection = self._connect()
@@ -172,6 +176,14 @@ class Client:
 
     def __del__(self) -> None:
         self.close()
+
+    def abort(self) -> None:
+        """End what another thread waits for, which has NoDaemon; there is no next call."""
+        self._gone = True
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            with contextlib.suppress(OSError):  # it has hung up already
+                connection.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Hang up; the next call connects again."""

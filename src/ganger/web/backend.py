@@ -7,7 +7,7 @@ import contextlib
 import gzip
 import os
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Any, Final
@@ -33,6 +33,7 @@ class Backend:
     def __init__(self, root: Path) -> None:
         self._root, self._places = root, Places(root)
         self._idle: LifoQueue[Client] = LifoQueue()
+        self._busy = set[Client]()
         self._quick = asyncio.Semaphore(AT_ONCE)
         self._slow = asyncio.Semaphore(SLOW_AT_ONCE)
         self._texts = 0
@@ -64,7 +65,7 @@ class Backend:
                 f"{TEXTS_MAX} files are being saved already", mend="wait until one of them is there"
             )
 
-    async def text(self, path: str, **query: Any) -> AsyncIterator[bytes]:
+    async def text(self, path: str, **query: Any) -> AsyncGenerator[bytes, None]:
         """A text of any length, piece by piece."""
         self._texts += 1
         try:
@@ -95,6 +96,14 @@ class Backend:
         finally:
             writer.close()
 
+    async def close(self) -> None:
+        """Hang up on a daemon that still works on questions: threads wait for its answers, and the
+        process for its threads. One that connects just now may be missed once."""
+        while self._busy:
+            for client in list(self._busy):
+                client.abort()
+            await asyncio.sleep(0.05)
+
     @contextlib.contextmanager
     def _client(self, timeout: float, *, fresh: bool) -> Iterator[Client]:
         """A connection that nobody else uses meanwhile."""
@@ -102,6 +111,7 @@ class Backend:
             client = Client(self._root, timeout=timeout) if fresh else self._idle.get_nowait()
         except Empty:
             client = Client(self._root, timeout=timeout)
+        self._busy.add(client)
         try:
             yield client
         except GangerError as error:
@@ -111,8 +121,11 @@ class Backend:
                 self._idle.put(client)
             raise
         except BaseException:
+            client.abort()  # a thread may wait for more of a text that nobody reads
             client.close()
             raise
+        finally:
+            self._busy.discard(client)
         if fresh:
             client.close()
         else:

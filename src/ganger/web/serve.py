@@ -37,6 +37,8 @@ ALONE_SECONDS: Final = 600.0
 """So do those without a daemon and without anybody who looks, sooner."""
 _NICENESS: Final = 5
 _PREFIX_MAX: Final = 200
+_LAST_SECONDS: Final = 1
+"""So long the daemon may still answer what was asked before the pages end."""
 _GARBAGE: Final = 20_000
 """Objects that a search for garbage waits for: a request leaves some dozens."""
 
@@ -111,7 +113,7 @@ class Server:
                 mend="use another port",
             ) from None
         self._port = self._socket.getsockname()[1]
-        backend = Backend(root)
+        self._backend = backend = Backend(root)
         self._sessions = Sessions(time.monotonic, time.time)
         self._live = Live(backend, alone=settings.lab)
         self._pages = Pages(
@@ -128,7 +130,7 @@ class Server:
                 log_level="error",  # strangers cause warnings, as many as they like
                 loop="asyncio",
                 access_log=False,
-                timeout_graceful_shutdown=2,
+                timeout_graceful_shutdown=2 * _LAST_SECONDS,
                 timeout_keep_alive=20,
                 limit_concurrency=CONNECTIONS_MAX,
                 h11_max_incomplete_event_size=16 << 10,
@@ -162,6 +164,7 @@ class Server:
         following = asyncio.create_task(self._live.run())
         watching = asyncio.create_task(self._watch())
         expecting = asyncio.create_task(self._pages.expected.run())
+        leaving = asyncio.create_task(self._hang_up())
         self._listening = await listen(self._folder, SOCKET, self._control)
         self._own = path.stat().st_ino
         try:
@@ -172,6 +175,14 @@ class Server:
             watching.cancel()
             expecting.cancel()
             self._unlisten()
+            leaving.cancel()
+            await self._backend.close()
+
+    async def _hang_up(self) -> None:
+        """At the end, wait no longer for a daemon that works on a question."""
+        await self._live.leaving.wait()
+        await asyncio.sleep(_LAST_SECONDS)
+        await self._backend.close()
 
     def _unlisten(self) -> None:
         """Give no more links; the socket of others that came since stays."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -160,5 +162,14 @@ async def log_file(request: Request) -> Response:
         raise BadInput(f"{where.job[:40]!r} is not the number of a job")
     pieces = backend.text(f"/v1/jobs/{where.job}/logs", **where.query())
     backend.refuse_text()
+    first = await anext(pieces, b"")  # what goes wrong before it is said in a page
     headers = {"Content-Disposition": f'attachment; filename="job-{where.job}-{where.stream}.txt"'}
-    return StreamingResponse(pieces, 200, headers, media_type="application/octet-stream")
+    text = _whole(first, pieces)
+    return StreamingResponse(text, 200, headers, media_type="application/octet-stream")
+
+
+async def _whole(first: bytes, rest: AsyncGenerator[bytes, None]) -> AsyncIterator[bytes]:
+    async with contextlib.aclosing(rest):
+        yield first
+        async for piece in rest:
+            yield piece
