@@ -192,7 +192,8 @@ def reported(state: State) -> list[Window]:
 
 
 def our_replicas(state: State) -> list[int]:
-    """What our rule wants after each window, until the first change."""
+    """What our rule wants after each window of a service of one replica at least, until the first
+    change."""
     rule = Concurrency(
         state["target"],
         state["look_back"] * SECOND,
@@ -203,7 +204,8 @@ def our_replicas(state: State) -> list[int]:
     )
     seen, found = reported(state), list[int]()
     for at, window in enumerate(seen):
-        found.append(rule.wanted(state["have"], 0, window.until, seen[: at + 1]))
+        wanted = rule.wanted(state["have"], 0, window.until, seen[: at + 1])
+        found.append(max(wanted, 1))  # a service keeps as many as it has at least
         if found[-1] != state["have"]:
             break
     return found
