@@ -63,14 +63,21 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pages]:
             }.items():
                 answer = made.ask("POST", path, sent, {"csrf": made.csrf(cookie, path), **asked})
                 assert answer.status == 303, answer.text
-
-            def cards() -> str:
-                return made.ask("GET", "/recipes/cards", cookie).text
-
-            until(lambda: "/recipes/fifo" in cards(), "the recipes' cards", seconds=240)
             yield made
     finally:
         daemon.end()
+
+
+@pytest.fixture(scope="module")
+def with_cards(pages: Pages) -> Pages:
+    """The same, with the cards of all recipes; their pictures go on being drawn."""
+    cookie = pages.cookie()
+
+    def cards() -> str:
+        return pages.ask("GET", "/recipes/cards", cookie).text
+
+    until(lambda: "/recipes/fifo" in cards(), "the recipes' cards", seconds=240)
+    return pages
 
 
 def offences(page: Page, *only: str) -> list[str]:
@@ -132,8 +139,8 @@ def test_a_tenant_sees_what_it_spent_of_its_budget(pages: Pages) -> None:
     assert text.count(" of 5.00 USD") == 1
 
 
-def test_axe_finds_nothing(browser: Browser, pages: Pages) -> None:
-    with visiting(browser, pages) as visitor:
+def test_axe_finds_nothing(browser: Browser, with_cards: Pages) -> None:
+    with visiting(browser, with_cards) as visitor:
         crawler = Crawler(visitor)
         for path in PATHS:
             crawler.open(path)
@@ -169,8 +176,8 @@ def test_a_dead_button_and_a_script_in_the_page_are_found(browser: Browser, page
 
 
 @pytest.mark.timeout(300)
-def test_everything_on_every_page_is_used(browser: Browser, pages: Pages) -> None:
-    with visiting(browser, pages) as visitor:
+def test_everything_on_every_page_is_used(browser: Browser, with_cards: Pages) -> None:
+    with visiting(browser, with_cards) as visitor:
         crawler = Crawler(visitor)
         crawler.run([*PATHS, *(f"/lessons/{name}" for name in LESSONS)])
         assert crawler.faults == []

@@ -178,7 +178,8 @@ class Client:
         self.close()
 
     def abort(self) -> None:
-        """End what another thread waits for, which has NoDaemon; there is no next call."""
+        """End the call that another thread waits in: it raises NoDaemon there, and so does any later
+        one."""
         self._gone = True
         connection = self._connection
         if connection is not None and connection.sock is not None:
