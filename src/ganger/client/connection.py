@@ -178,7 +178,7 @@ class Client:
         self.close()
 
     def abort(self) -> None:
-        """End the call that another thread waits in: it raises NoDaemon there, and so does any later
+        """End the call that another thread waits in: it raises NoDaemon there, as does any later
         one."""
         self._gone = True
         connection = self._connection
