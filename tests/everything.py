@@ -4,9 +4,9 @@
 
 The tests of `--live` start daemons, jobs and servers, and wait more than they compute. They have
 the processor first. Beside them, at the lowest priority, mypy runs, and then all other tests, whose
-output is shown once it is complete. Tests of real processes that failed beside the others, in a few
-files, run once more by themselves: what passes then is named, and does not count as failed. The end
-of what failed is shown again last, where a log that is cut still has it. Exits with 1 if anything
+output is shown once it is complete. A few tests of real processes that failed beside the others
+run once more by themselves: what passes then is named, and does not count as failed. The end of
+what failed is shown again last, where a log that is cut still has it. Exits with 1 if anything
 failed.
 
 With `--ready FILE` the tests of `--live` wait until that is there. Its lines, like NAME=VALUE, say
@@ -29,8 +29,7 @@ PROCESSES = "tests of real processes"
 COMPUTING, WAITING = 2, 3
 """How many processes run tests of each kind."""
 AGAIN = 3
-"""Of how many files the tests that failed beside others may run by themselves again. More have one
-cause; those of one file often share a daemon that was late."""
+"""How many tests that failed beside others may run by themselves again. More have one cause."""
 SHOWN_AGAIN = 120
 """Lines."""
 INSTALLING_SECONDS = 1800
@@ -81,7 +80,7 @@ def await_installed(file: Path) -> None:
         if time.monotonic() > end:
             sys.exit(f"everything.py: {file} did not come within {INSTALLING_SECONDS} s")
         time.sleep(0.5)
-    for line in file.read_text().split():
+    for line in file.read_text().splitlines():
         name, _, value = line.partition("=")
         os.environ[name] = value
 
@@ -116,8 +115,7 @@ def main() -> int:
             print(f"\n{name}, which ran beside:\n{said[name][1]}")
     code, printed = said[PROCESSES]
     failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", printed, re.MULTILINE)
-    files = {name.partition("::")[0] for name in failed}
-    if code == 1 and len(files) <= AGAIN:
+    if code == 1 and len(failed) <= AGAIN:
         print(f"\nby themselves again: {', '.join(failed)}")
         if before(pytest(0, *failed))[0] == 0:
             print(f"\nfailed beside others, and passed by themselves: {', '.join(failed)}")

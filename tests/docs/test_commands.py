@@ -79,8 +79,6 @@ SHORTER = {
     r"(?<=--jobs )1000": "300",
     r"(?<=--rate 700 --duration )20s": "5s",
     r"(?<=--rate 6000 --duration )2s": "300ms",
-    r"--at 3m --width 60s --duration 9m": "--at 60s --width 20s --duration 3m",
-    r"--fleets (.?)T4:1-8,L4:1-8": r"--fleets \1T4:1-3,L4:1-2",
     r"^(ganger recommend examples/tuning/digits.*)": r"\1 --recipes tune.random,tune.asha",
 }
 """What a reader waits for longer than a test has to."""
