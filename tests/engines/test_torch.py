@@ -235,7 +235,8 @@ def test_policies_decide_on_what_real_training_measured(alone: LocalBench) -> No
     speeds = oracle.throughput(kernel.view, ids, "V100", sizes, np.ones(4, np.int64))
     steps = {point.replicas: point.step for point in curve.points}
     print(f"step {steps[1]:.4f} s on one, {steps[2]:.4f} s on two; speeds {speeds}")
-    assert speeds[1] / speeds[0] == pytest.approx(steps[1] / steps[2], rel=0.2)
+    # What else this machine did while one worker trained is no gain of two: at most twice as fast.
+    assert speeds[1] / speeds[0] == pytest.approx(min(steps[1] / steps[2], 2), rel=0.2)
     alone.post(Submitted(2))
     drive(alone, kernel, lambda: phases[2] == Phase.RUNNING and diary.steps[-1][0].at > 0)
     more = kernel.jobs.size[2]

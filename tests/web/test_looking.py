@@ -6,12 +6,13 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from web.rig import Pages, Standin
 from web.test_browser import browser, daemon, pages, pytestmark, until, visiting
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Route
 
 __all__ = ["browser", "daemon", "pages", "pytestmark"]
 
@@ -104,3 +105,37 @@ def test_a_list_that_changes_keeps_the_lines_that_did_not(
         assert fresh.evaluate(lines) == shown
     for job in (8, 9):
         daemon.client.call("PATCH", f"/v1/jobs/{job}", body={"priority": 0})
+
+
+def test_a_sentence_that_comes_below_a_list_touches_none_of_its_lines(
+    browser: Browser, pages: Pages, daemon: Standin
+) -> None:
+    """When the jobs will start is known later than the jobs are, and is then forgotten again."""
+    sentence, above = '<p class="soft" id="later">A sentence.</p>', '<nav class="pager"'
+    said = [sentence]
+
+    def with_it(route: Route) -> None:
+        asked = urlsplit(route.request.url)
+        cookie = {"Cookie": route.request.all_headers()["cookie"], "HX-Request": "true"}
+        text = pages.ask("GET", f"{asked.path}?{asked.query}", cookie).text
+        text = re.sub(r'<p class="soft">The start of .*?</p>', "", text)
+        route.fulfill(body=text.replace(above, f"{said[-1]}{above}"), content_type="text/html")
+
+    mine = "[...document.querySelectorAll('#rows tr, #rows nav')].filter(one => one.mine).length"
+    with visiting(browser, pages) as visitor:
+        page = visitor.go("/queue")
+        page.evaluate(
+            "for (const one of document.querySelectorAll('#rows tr, #rows nav')) one.mine = true"
+        )
+        lines = page.evaluate(mine)
+        page.route("**/queue/rows*", with_it)
+        daemon.client.call("POST", "/v1/jobs/7/hold")
+        until(page, "document.querySelector('#later + nav') !== null")
+        assert page.evaluate(mine) == lines > 5
+        page.get_by_label("Job 9", exact=True).check()
+        said.append("")
+        daemon.client.call("POST", "/v1/jobs/7/release")
+        until(page, "document.querySelector('#later') === null")
+        assert page.evaluate(mine) == lines
+        assert page.get_by_label("Job 9", exact=True).is_checked()
+        page.unroute("**/queue/rows*")

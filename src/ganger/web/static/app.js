@@ -83,8 +83,22 @@
     const [here, old, fresh] = [now, before, after].map((one) => [...(lines ? one.children : one.childNodes)]);
     if (here.length !== old.length) now.replaceChildren(...copies(after.childNodes));
     else if (lines) reorder(now, here, old, fresh);
-    else if (old.length === fresh.length) here.forEach((one, at) => patch(one, old[at], fresh[at]));
-    else now.replaceChildren(...copies(fresh));
+    else align(now, here, old, fresh);
+  }
+
+  // Where something came or went, such as a sentence below a table, what stands before it and after
+  // it stays.
+  function align(parent, here, old, fresh) {
+    const more = Math.min(old.length, fresh.length);
+    let start = 0;
+    while (start < more && old[start].nodeName === fresh[start].nodeName) start += 1;
+    let end = 0;
+    while (end < more - start && old.at(-1 - end).nodeName === fresh.at(-1 - end).nodeName) end += 1;
+    const after = here[here.length - end] ?? null;
+    for (const one of here.slice(start, here.length - end)) one.remove();
+    for (const one of fresh.slice(start, fresh.length - end)) parent.insertBefore(one.cloneNode(true), after);
+    for (let at = 0; at < start; at += 1) patch(here[at], old[at], fresh[at]);
+    for (let at = 1; at <= end; at += 1) patch(here.at(-at), old.at(-at), fresh.at(-at));
   }
 
   // A line of a table goes with what it is about, wherever that stands now.
