@@ -34,6 +34,7 @@ from ganger.lab.serving.hosting import Traffic, places_of
 from ganger.lab.serving.yardsticks.future import Ahead, Columns
 from ganger.lab.simulation import Setup, run_one
 from ganger.recipes.registry import make_router
+from ganger.sim.physics import Costs
 from ganger.sim.requests.host import Requested, Requesting
 from ganger.sim.requests.physics import Physics
 from ganger.sim.requests.plane import Plane
@@ -42,6 +43,7 @@ from ganger.workloads.formats import load_trace
 from ganger.workloads.models.profiles import Latency, Model, Models
 from ganger.workloads.models.reading import read_models
 from ganger.workloads.requests.columns import Chunk, Requests
+from ganger.workloads.requests.formats import load_requests
 from ganger.workloads.requests.processes import constant, spike
 from ganger.workloads.requests.synthetic import Mix, generated
 from serving.rig import MS, Seen, table
@@ -395,6 +397,24 @@ def test_more_replicas_answer_more_in_time() -> None:
         )
     )
     assert same["attainment"] < more["attainment"]
+
+
+def test_a_replica_is_provisioned_then_loads_then_answers(tmp_path: Path) -> None:
+    """60 s until a container is there, 12 ms to load the model, 5.3 ms to answer."""
+    (tmp_path / "r.csv").write_text("arrival,model\n0,resnet50\n")
+    models = read_models(EXAMPLES / "models.toml")
+    requests = load_requests(tmp_path / "r.csv")
+    asked = Traffic(requests, models, "serve.no-batch", noise=0.0)
+    waits = [
+        run_one(
+            load_trace(EXAMPLES / "trace.csv"),
+            load_cluster("2x4xT4"),
+            "fifo",
+            Setup(traffic=asked, serving="scale.reactive", costs=Costs(start=start * SECOND)),
+        ).services["web"]["latency_mean_seconds"]
+        for start in (0, 60)
+    ]
+    assert waits == pytest.approx([0.0173, 60.0173])
 
 
 def test_a_router_that_foresees_is_told_all_that_its_service_will_be_asked_for(

@@ -116,6 +116,16 @@ def test_services_beside_training_run_as_with_the_options(tmp_path: Path) -> Non
     assert (tmp_path / "day.log").exists()
 
 
+def test_replicas_that_take_long_to_come_answer_less_in_time(tmp_path: Path) -> None:
+    """Nobody answers the first 5 of 20 seconds, in which requests come as evenly as ever."""
+    text = BESIDE.replace(', "las"', "").replace("[[services]]", 'slo = ["1s"]\n[[services]]', 1)
+    late = text.replace("[training]", '[training]\ncosts = { start = "5s" }')
+    figures = [printed(tmp_path, each)["runs"][0]["services"]["web"] for each in (text, late)]
+    assert figures[0]["attainment"] > 0.98
+    missed = figures[1]["requests"] * (1 - figures[1]["attainment"])
+    assert missed == pytest.approx(9 * 4, abs=12)  # who comes in the fifth second may wait
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -154,6 +164,7 @@ def test_what_is_wrong_is_one_sentence_with_its_place(
     ("old", "new", "says"),
     [
         ('trace = "trace.csv"', 'window = "soon"\ntrace = "trace.csv"', "training: window"),
+        ("[training]", "[training]\ncosts = { start = 'soon' }", "training: costs: start: 'soon'"),
         ('cluster = "2x4xT4"', "", "cluster: what is beside training runs on a cluster"),
         ('["clipper"]', '["clipper", "nanily"]', "routers: beside training there is one"),
         ('["clipper"]', '["clipper"]\nfaster = [2]', "faster: it means nothing beside training"),

@@ -156,7 +156,8 @@ Examples:
     "begin",
     default="0s",
     show_default=True,
-    help="Time a job needs before it first computes.",
+    help="Time a job, or a replica of a service, needs before it first computes, or loads its "
+    "model.",
 )
 @click.option(
     "--finish-cost",

@@ -79,11 +79,22 @@ class Entered(Struct, forbid_unknown_fields=True, omit_defaults=True):
     stragglers: Annotated[str, Meta(max_length=200)] = ""
 
 
+class Delays(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What `--start-cost` and the like say of a trace: times like `30s`. `start` is that of
+    replicas, too: from when one is asked for until it loads its model."""
+
+    start: str = "0s"
+    finish: str = "0s"
+    checkpoint: str = "0s"
+    restore: str = "0s"
+    boot: str = "0s"
+
+
 class Training(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The jobs of a trace on the same cluster, services among them; without one, only experiments.
     `scaling`: the recipe for the services; `recipes`: for all other jobs, searches among them;
     `loads`: as `--load`; `window`: how often services
-    report, 10 s unless it or `windows` says so."""
+    report, 10 s unless it or `windows` says so; `costs`: delays of jobs and replicas."""
 
     recipes: _Some
     trace: Annotated[str, Meta(max_length=200)] = ""
@@ -93,6 +104,7 @@ class Training(Struct, forbid_unknown_fields=True, omit_defaults=True):
         "truth", "noisy", "history", "rolling", "group", "estimate", "losses", "nothing"
     ] = "truth"
     window: str | None = None
+    costs: Delays = Delays()
 
 
 class Document(Struct, forbid_unknown_fields=True, omit_defaults=True):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from ganger.core.errors import BadInput
 from ganger.core.units import NEVER, SECOND, parse_duration
@@ -183,6 +183,8 @@ def _check_places(found: Document, file: TextFile) -> None:
     ):
         if given:
             raise refuse("it means nothing beside training", field, "leave it out")
+    for name, delay in asdict(found.training.costs).items():
+        parse_duration(delay, where=f"{file.where}: training: costs: {name}")
     window, windows = found.training.window, found.windows
     each = None if window is None else _time(window, f"{file.where}: training: window")
     if each is not None and windows is not None and each != _time(windows, "windows"):

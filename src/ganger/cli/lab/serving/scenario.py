@@ -104,6 +104,11 @@ def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
         "entries": _entries(scenario),
         "prices": document.prices,
         "files": scenario.files,
+        "begin": training.costs.start,
+        **{
+            name: getattr(training.costs, name)
+            for name in ("finish", "checkpoint", "restore", "boot")
+        },
     }
     simulate_jobs(
         scenario.trace, _cluster(scenario), ",".join(training.recipes), {**options, **given}
