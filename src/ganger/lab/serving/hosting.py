@@ -196,7 +196,7 @@ class Served:
             self._watchings[name] = Watching(plane.world)
             plane.watch(self._watchings[name])
         beside = None
-        if traffic.yardsticks and not made.models.pipelines:
+        if traffic.yardsticks:
             self._bounds[name] = _Bounds(made, held, begins, router.can.divides)
             if not router.can.foresees:
                 beside = self._beside(name, made, back)
@@ -409,21 +409,23 @@ class _Made:
         counts = [(type_, min(count, self._lanes)) for type_, count in held.items()]
         rooms = rooms_of(self.models, list(held)) if self._share == 1 else {}
         at_once = min(self._lanes, sum(count for _, count in counts))
+        world = self.world()
         rates = Rates(
             self.known,
             counts,
-            [(0,)],
+            world.variants,
+            pipelines=world.pipelines,
             share=self._share,
             at_once=at_once,
             divides=divides,
             talking=Talking(rooms),
             noise=self._traffic.noise,
+            lots=self._seed,
         )
-        world = self.world()
         for lane in world.lanes:
             lane.cache = rooms.get(lane.type, -1)
         chunks = self.source(world, None).chunks()
-        begins += self.known[0].load
+        begins += min(known.load for known in self.known)  # of a pipeline, the stage that is first
         return bounded_by_class(chunks, rates, world, classes, begins=begins, coarse=coarse)
 
 
