@@ -54,6 +54,7 @@ SelectTypeParameters=CR_Core_Memory
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,batch_sched_delay=0,sched_min_interval=100000,bf_interval=1
 KillWait=10
+UnkillableStepTimeout=600
 FirstJobId={first}
 PreemptType=preempt/partition_prio
 PreemptMode=CANCEL

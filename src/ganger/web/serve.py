@@ -130,7 +130,7 @@ class Server:
                 log_level="error",  # strangers cause warnings, as many as they like
                 loop="asyncio",
                 access_log=False,
-                timeout_graceful_shutdown=2 * _LAST_SECONDS,
+                timeout_graceful_shutdown=8 * _LAST_SECONDS,  # of a machine that is very busy
                 timeout_keep_alive=20,
                 limit_concurrency=CONNECTIONS_MAX,
                 h11_max_incomplete_event_size=16 << 10,
