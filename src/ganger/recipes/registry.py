@@ -225,6 +225,7 @@ PLANES: dict[str, dict[str, str]] = {
         ),
         **dict.fromkeys(
             ("mark", "barista", "inferline"), "ganger.recipes.serving.planning.recipes"),
+        "gslice": "ganger.recipes.serving.sharing.recipes",
     },
     "tuning": {
         **dict.fromkeys(

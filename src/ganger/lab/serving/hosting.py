@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from ganger.core.errors import BadInput
 from ganger.core.events import AnyEvent
 from ganger.core.events import Served as WindowOver
 from ganger.core.serving.router import Router
 from ganger.core.serving.world import Known, Lane, World
-from ganger.core.spec import Kind, Role, Shape
+from ganger.core.spec import Kind, Shape
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared
 from ganger.core.units import NEVER, SECOND, WHOLE
@@ -140,11 +143,8 @@ class Served:
             name, model = declared.name(job), declared.models[int(declared.model[job])]
             if model in known:
                 shape = declared.shapes[int(declared.shape[job])]
-                held = places_of(shape, nodes)
                 begins = int(declared.submitted[job])
-                services[name] = self._requested(
-                    name, model, held, shape.roles[0], begins, traffic, seed
-                )
+                services[name] = self._requested(name, model, shape, nodes, begins, traffic, seed)
         if not services:
             raise BadInput(
                 "no job of kind serve names a model or a pipeline of the models file",
@@ -166,13 +166,14 @@ class Served:
         self,
         name: str,
         model: str,
-        held: Mapping[str, int],
-        role: Role,
+        shape: Shape,
+        nodes: Nodes,
         begins: int,
         traffic: Traffic,
         seed: int,
     ) -> Requested:
-        """A service on up to so many places of each type of device (`held`)."""
+        """A service that `begins` at that moment."""
+        role, held = shape.roles[0], places_of(shape, nodes)
         most, share = role.range[1], role.needs.share / WHOLE
         made = _Made(model, tuple(held), most, share, traffic, seed)
         for stage, type_ in made.lacks:
@@ -197,7 +198,9 @@ class Served:
             plane.watch(self._watchings[name])
         beside = None
         if traffic.yardsticks:
-            self._bounds[name] = _Bounds(made, held, begins, router.can.divides)
+            whole = replace(role, needs=replace(role.needs, share=WHOLE))
+            devices = places_of(replace(shape, roles=(whole,)), nodes)
+            self._bounds[name] = _Bounds(made, held, devices, begins, router.can.divides)
             if not router.can.foresees:
                 beside = self._beside(name, made, back)
         alone = made.models.models.get(model)
@@ -254,7 +257,8 @@ class Served:
             figures["windows"] = self._backs[name].to_json()
         if name in self._bounds:
             coarse = name in self._backs and tally.requests > COARSE
-            bound = self._bounds[name].bound(classes, coarse=coarse)
+            shares = self.host.shares(self._jobs[name])
+            bound = self._bounds[name].bound(classes, shares, coarse=coarse)
             figures["attainment_bound"] = bound.attainment
             figures["goodput_bound_per_second"] = bound.goodput_per_second
         if isinstance(foreseen, Tally):  # whoever knows the future can do what the router does
@@ -279,6 +283,14 @@ class Served:
         return {name: names[name] for name in self._tallies if names.get(name)}
 
 
+class _Kind(NamedTuple):
+    """Of lanes: the type and share of device, and the one model that runs there (-1: all)."""
+
+    type: str
+    share: float
+    only: int = -1
+
+
 class _Made:
     """What the planes of a service are made of: so many `lanes` of each of these `types`."""
 
@@ -291,12 +303,22 @@ class _Made:
         traffic: Traffic,
         seed: int,
     ) -> None:
-        self.model, self._types, self._lanes, self._share = model, types, lanes, share
+        self.model, self._types, self._lanes, self.share = model, types, lanes, share
         self._traffic, self._seed = traffic, seed
         self._only = _only(traffic.requests, model)
         self.models = _of_service(traffic.models, model)
         self._fleet = Fleet(tuple((type_, lanes) for type_ in types))
-        self.known = all_known(self._only, self.models, self._fleet, share)
+        self._shares = [share, *self._other_shares()]
+        self.known = all_known(self._only, self.models, self._fleet, self._shares)
+
+    def _other_shares(self) -> list[float]:
+        """On which the model was measured, too: recipes may give replicas any of them. (A pipeline
+        has replicas of one, and so have services that are run by windows.)"""
+        if self.models.pipelines or self._traffic.by_windows:
+            return []
+        measured = self.models.models[self.model].latency
+        shares = {round(each.share * WHOLE) for each in measured if each.device in self._types}
+        return sorted(share / WHOLE for share in shares if share / WHOLE != self.share)
 
     @property
     def lacks(self) -> list[tuple[str, str]]:
@@ -316,29 +338,32 @@ class _Made:
 
     def _runs(self, known: Known, type_: str) -> bool:
         """Whether a model was measured on a type."""
-        return (type_, self._share) in known.latencies
+        return (type_, self.share) in known.latencies
 
-    def _kinds(self) -> list[tuple[str, int]]:
-        """Of the lanes that there may be: a type and the one model that runs there; -1: all."""
+    def _kinds(self) -> list[_Kind]:
+        """Of the lanes that there may be."""
         whole = [
-            (type_, -1)
-            for type_ in self._types
-            if all(self._runs(known, type_) for known in self.known)
+            _Kind(type_, share)
+            for share, type_ in product(self._shares, self._types)
+            if all((type_, share) in known.latencies for known in self.known)
         ]
         if not self.models.pipelines:
             return whole
         stages = enumerate(self.known)
         return whole + [
-            (type_, at) for at, known in stages for type_ in self._types if self._runs(known, type_)
+            _Kind(type_, self.share, at)
+            for at, known in stages
+            for type_ in self._types
+            if self._runs(known, type_)
         ]
 
     def world(self, up: Sequence[str] = ()) -> World:
         """Lanes that are all down; or lanes of these types that are up and run all models."""
-        kinds = [(type_, -1) for type_ in up]
+        kinds = [_Kind(type_, self.share) for type_ in up]
         kinds = kinds or [kind for kind in self._kinds() for _ in range(self._lanes)]
         lanes = [
-            Lane(at, type_, device=at, share=self._share, down=not up, only=only)
-            for at, (type_, only) in enumerate(kinds)
+            Lane(at, kind.type, device=at, share=kind.share, down=not up, only=kind.only)
+            for at, kind in enumerate(kinds)
         ]
         tenants = self._traffic.requests.tenants.values
         pipelines = pipelines_of(self.models)
@@ -378,7 +403,7 @@ class _Made:
         """The microseconds that an item takes of all of these lanes together, as the router uses
         them when it has more than it can do. Raises BadInput."""
         devices = [(type_, types.count(type_)) for type_ in self._types]
-        rates = Rates(self.known, devices, [(0,)], share=self._share)
+        rates = Rates(self.known, devices, [(0,)], share=self.share)
         cost = 1 / rates.rate(0)
 
         def answered(some: Requests, faster: float) -> tuple[dict[str, float], float]:
@@ -400,14 +425,16 @@ class _Made:
         classes: Collection[ClassKey],
         *,
         divides: bool,
+        shared: bool,
         coarse: bool,
     ) -> tuple[Bound, dict[ClassKey, Bound]]:
         """The most that can be in time with as many replicas as there may be from the submission
         of the service on (`begins`), each once it has loaded; on so many places of each type; and
         of each class if it were alone. `divides`: whether requests may be cut that a batch could
-        hold; `coarse`: with time in coarser pieces."""
+        hold; `shared`: whether each may have any share of a device, of which there are so many;
+        `coarse`: with time in coarser pieces."""
         counts = [(type_, min(count, self._lanes)) for type_, count in held.items()]
-        rooms = rooms_of(self.models, list(held)) if self._share == 1 else {}
+        rooms = rooms_of(self.models, list(held)) if self.share == 1 else {}
         at_once = min(self._lanes, sum(count for _, count in counts))
         world = self.world()
         rates = Rates(
@@ -415,7 +442,8 @@ class _Made:
             counts,
             world.variants,
             pipelines=world.pipelines,
-            share=self._share,
+            share=self.share,
+            shares=self._shares if shared else (),
             at_once=at_once,
             divides=divides,
             talking=Talking(rooms),
@@ -434,15 +462,23 @@ class _Bounds(NamedTuple):
 
     made: _Made
     held: Mapping[str, int]
+    """Places by type of device."""
+    devices: Mapping[str, int]
+    """Devices by type."""
     begins: int
     divides: bool
 
-    def bound(self, classes: Sequence[dict[str, Any]], *, coarse: bool) -> Bound:
-        """The bound; that of each class is written into its row."""
+    def bound(
+        self, classes: Sequence[dict[str, Any]], shares: AbstractSet[float], *, coarse: bool
+    ) -> Bound:
+        """The bound, where replicas had these shares of devices; that of each class is written into
+        its row."""
         keys = keys_of(classes)
         some = keys if len(keys) > 1 else ()
+        shared = not shares <= {self.made.share}
+        held = self.devices if shared else self.held
         bound, alone = self.made.bound(
-            self.held, self.begins, some, divides=self.divides, coarse=coarse
+            held, self.begins, some, divides=self.divides, shared=shared, coarse=coarse
         )
         for key, row in zip(keys, classes, strict=True):
             row["attainment_bound"] = alone.get(key, bound).attainment

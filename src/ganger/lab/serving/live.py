@@ -194,7 +194,7 @@ def _share(models: Models, device: str, threads: int) -> float:
 def _known(model: Model, servable: Servable, device: str, share: float) -> Known:
     """What the router knows of a model: it is whole (its segments are not cut here), and takes one
     request at a time where it has no batch axis."""
-    known = known_of(replace(model, operators=None), Fleet(((device, 1),)), share=share)
+    known = known_of(replace(model, operators=None), Fleet(((device, 1),)), shares=(share,))
     table = known.latencies[device, share]
     if not servable.signature.batched:
         first = int(model.on(device, share).batch[0])  # type: ignore[union-attr]

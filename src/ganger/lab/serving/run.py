@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from math import isnan
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -366,12 +367,14 @@ def bound_of(
     )
 
 
-def all_known(requests: Requests, models: Models, fleet: Fleet, share: float = 1.0) -> list[Known]:
-    """What is known of every model on this `share` of each device. Raises BadInput."""
+def all_known(
+    requests: Requests, models: Models, fleet: Fleet, shares: Sequence[float] = (1.0,)
+) -> list[Known]:
+    """What is known of every model on these `shares` of each device. Raises BadInput."""
     usual, rooms = usual_of(requests, models), rooms_of(models, [name for name, _ in fleet.devices])
     return [
         known_of(
-            model, fleet, usual.get(model.name, usual.get(model.family, Usual())), rooms, share
+            model, fleet, usual.get(model.name, usual.get(model.family, Usual())), rooms, shares
         )
         for model in models.models.values()
     ]
@@ -382,15 +385,15 @@ def known_of(
     fleet: Fleet,
     usual: Usual = _USUAL,
     rooms: Mapping[str, int] = {},
-    share: float = 1.0,
+    shares: Sequence[float] = (1.0,),
 ) -> Known:
-    """What routers and the simulator know of a model on this `share` of the types of the fleet; of
-    a token model with requests of the `usual` lengths, and `rooms` for caches by type: it runs on
-    whole devices only."""
+    """What routers and the simulator know of a model on these `shares` of the types of the fleet;
+    of a token model with requests of the `usual` lengths, and `rooms` for caches by type: it runs
+    on whole devices only."""
     tables: dict[tuple[str, float], Latencies] = {}
     tokens: dict[str, Times] = {}
     cache_bytes = 0
-    for name, _ in fleet.devices:
+    for (name, _), share in product(fleet.devices, shares):
         speaking = speaks(model, name, usual, rooms.get(name, -1))
         if speaking is not None and share == 1:
             tokens[name], tables[name, 1.0], cache_bytes = speaking
@@ -405,7 +408,7 @@ def known_of(
     borders, layers = ((), ()) if graph is None else (graph.borders, graph.layers)
     beside = {
         (each.device, share): each.beside
-        for each in model.latency
+        for each, share in product(model.latency, shares)
         if model.on(each.device, share) is each and each.beside
     }
     return Known(

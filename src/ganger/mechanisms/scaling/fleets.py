@@ -3,7 +3,7 @@ came, what the types cost, and what was measured on them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -34,22 +34,27 @@ _KEPT: Final = 4096
 class Instance(NamedTuple):
     """A type of device on which a replica can run: `price` of a replica for an hour (1 a GPU where
     the cluster file states none at all), what batches take there, and for how many replicas there
-    are places. `model`: of the stages of a pipeline; empty: that of the service."""
+    are places. `model`: of the stages of a pipeline; empty: that of the service. `share`: the part
+    of the device, in thousandths, where replicas of one service may have several; 0: as the service
+    says."""
 
     gpu_type: str
     price: float
     times: BatchTimes
     places: int
     model: str = ""
+    share: int = 0
 
     @property
     def key(self) -> str:
         """What its replicas are counted under."""
-        return _key(self.model, self.gpu_type)
+        return key_of(self.model, self.gpu_type, self.share)
 
 
-def _key(model: str, gpu_type: str) -> str:
-    return f"{model}@{gpu_type}" if model else gpu_type
+def key_of(model: str, gpu_type: str, share: int = 0) -> str:
+    """See `Instance.key`."""
+    where = f"{gpu_type}/{share}" if share else gpu_type
+    return f"{model}@{where}" if model else where
 
 
 class Course(msgspec.Struct):
@@ -127,7 +132,7 @@ class Fleets:
         """Replicas asked for, retired, and started where there is room."""
         after = FleetMemory({})
         replicas, gone = replicas_of(view), set[int]()
-        market = _Market(view, staged=self.planner.staged)
+        market = Market(view, staged=self.planner.staged)
         for service, have in sorted(replicas.items()):
             if view.at.phase[service] == _PENDING:
                 view.draft.start(service, ())
@@ -137,7 +142,7 @@ class Fleets:
             after.courses[service] = course
             if instances:
                 self._follow(view, service, course, instances, load)
-            gone |= _reconcile(view, service, have, course, load)
+            gone |= reconcile(view, service, have, course, load)
         pending = view.pending.tolist()
         waiting = [job for job in pending if view.at.parent[job] in replicas and job not in gone]
         reasons = start_waiting(view, waiting, self.place, "Fleets")
@@ -205,16 +210,26 @@ def _bounded(
     return {key: count for key, count in wanted.items() if count}
 
 
-def _reconcile(
-    view: View, service: int, have: Sequence[int], course: Course, load: float
+def reconcile(
+    view: View,
+    service: int,
+    have: Sequence[int],
+    course: Course,
+    load: float,
+    *,
+    shared: bool = False,
+    standby: bool = True,
 ) -> set[int]:
-    """Ask for what lacks, and retire what is too many. Those that go."""
+    """Ask for what lacks, and retire what is too many once all others answer, or at once without
+    `standby`. Those that go. `shared`: whether replicas differ by their share of a device."""
     own, gone = view.at.model[service], set[int]()
     by_key: dict[str, list[int]] = {}
     for job in have:
-        types = view.jobs.shapes[view.at.shape[job]].gpu_types
-        model = view.at.model[job]
-        key = _key("" if model == own else view.jobs.models[model], types[0] if types else "")
+        shape = view.jobs.shapes[view.at.shape[job]]
+        types, model = shape.gpu_types, view.at.model[job]
+        share = shape.roles[0].needs.share if shared else 0
+        named = "" if model == own else view.jobs.models[model]
+        key = key_of(named, types[0] if types else "", share)
         by_key.setdefault(key, []).append(job)
     lacking = {
         key: count - len(by_key.get(key, ()))
@@ -228,16 +243,16 @@ def _reconcile(
     spare = {key: len(jobs) - course.wanted.get(key, 0) for key, jobs in by_key.items()}
     if max(spare.values(), default=0) <= 0:
         return gone
-    coming = bool(lacking) or not all(_answers(view, job, load) for job in have)
+    coming = standby and (bool(lacking) or not all(answers(view, job, load) for job in have))
     for key, jobs in by_key.items():
         for job in newest(view, jobs)[: max(spare[key], 0)]:
-            if not coming or not _answers(view, job, load):
+            if not coming or not answers(view, job, load):
                 view.draft.retire(job)
                 gone.add(job)
     return gone
 
 
-def _answers(view: View, job: int, load: float) -> bool:
+def answers(view: View, job: int, load: float) -> bool:
     """Whether a replica has loaded."""
     began: int = view.at.first_start[job]
     return view.at.phase[job] == _RUNNING and view.now - began >= load * SECOND
@@ -245,10 +260,15 @@ def _answers(view: View, job: int, load: float) -> bool:
 
 def typed(replica: JobSpec, key: str) -> JobSpec:
     """The replica as `Instance.key` says: on devices of one type only, or any where that has no
-    name, and of one stage's model."""
-    model, _, gpu_type = key.rpartition("@")
+    name, of one stage's model, and on a share of a device."""
+    model, _, where = key.rpartition("@")
+    gpu_type, _, share = where.partition("/")
     types = (gpu_type,) if gpu_type else replica.shape.gpu_types
-    shape = msgspec.structs.replace(replica.shape, gpu_types=types)
+    roles = replica.shape.roles
+    if share:
+        needs = msgspec.structs.replace(roles[0].needs, share=int(share))
+        roles = (msgspec.structs.replace(roles[0], needs=needs), *roles[1:])
+    shape = msgspec.structs.replace(replica.shape, gpu_types=types, roles=roles)
     return msgspec.structs.replace(replica, shape=shape, model=model or replica.model)
 
 
@@ -258,11 +278,12 @@ def _answering(view: View, service: int) -> Answering:
     return view.oracle.profile(model).answering or Answering()
 
 
-class _Market:
-    """What there is to run replicas on at one instant; nothing for pipelines unless `staged`."""
+class Market:
+    """What there is to run replicas on at one instant; nothing for pipelines unless `staged`.
+    `shared`: on every share of a device on which a model was measured."""
 
-    def __init__(self, view: View, *, staged: bool) -> None:
-        self._view, self._staged = view, staged
+    def __init__(self, view: View, *, staged: bool, shared: bool = False) -> None:
+        self._view, self._staged, self._shared = view, staged, shared
         self._prices = prices_of(view)
         self._known: dict[tuple[int, int], tuple[list[Instance], float]] = {}
         """By shape and model of a service."""
@@ -285,17 +306,30 @@ class _Market:
         needs, instances = shape.roles[0].needs, list[Instance]()
         for model, each in known.items():
             for gpu_type in dict.fromkeys(shape.gpu_types or view.nodes.types):
-                times = each.on(gpu_type, needs.share / WHOLE)
-                places = _places(view, gpu_type, needs)
-                if times is not None and places and gpu_type in self._prices:
-                    price = self._prices[gpu_type] * max(needs.gpus, 1) * needs.share / WHOLE
-                    instances.append(Instance(gpu_type, price, times, places, model))
+                for times, part in self._measured(each, gpu_type, needs):
+                    places = places_on(view, gpu_type, part)
+                    if places and gpu_type in self._prices:
+                        price = self._prices[gpu_type] * max(part.gpus, 1) * part.share / WHOLE
+                        share = part.share if self._shared else 0
+                        instances.append(Instance(gpu_type, price, times, places, model, share))
         if {each.model for each in instances} != known.keys():
             return [], 0.0  # of a stage nothing is known
         return instances, max((each.load for each in known.values()), default=0.0)
 
+    def _measured(
+        self, model: Answering, gpu_type: str, needs: Needs
+    ) -> Iterator[tuple[BatchTimes, Needs]]:
+        """What batches take, and what such a replica needs."""
+        if not self._shared:
+            times = model.on(gpu_type, needs.share / WHOLE)
+            if times is not None:
+                yield times, needs
+            return
+        for times in model.times.get(gpu_type, ()):
+            yield times, msgspec.structs.replace(needs, share=round(times.share * WHOLE))
 
-def _places(view: View, gpu_type: str, needs: Needs) -> int:
+
+def places_on(view: View, gpu_type: str, needs: Needs) -> int:
     """For how many replicas nodes of that type have GPUs."""
     nodes, code = view.nodes, view.nodes.types.find(gpu_type)
     gpus = nodes.gpus[: nodes.n][nodes.gpu_type[: nodes.n] == code]

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import ceil
 
+from ganger.core.errors import BadInput
 from ganger.core.events import Accepted, AnyEvent, Failed, Finished, Released, Served, Started
 from ganger.core.plan import AnyAction, Placement, Resize, Resume, Start, Stop, Suspend
 from ganger.core.serving.memory import restored, stored
 from ganger.core.spec import Kind
 from ganger.core.state.jobs import Declared
-from ganger.core.units import NEVER, SECOND
+from ganger.core.units import NEVER, SECOND, WHOLE
 from ganger.sim.load import workers
 from ganger.sim.requests.plane import Plane
 from ganger.sim.requests.window import Fared, Figures, Held, Window
@@ -128,23 +129,29 @@ class _Service:
         only = self._bound.get(model, -1)
         return self.load if only < 0 else self.world.models[only].load
 
-    def begin(self, job: int, types: Sequence[str], model: str) -> list[int]:
-        """A replica that names this model starts on devices of these types: the lanes that it will
-        be."""
+    def begin(self, job: int, types: Sequence[str], share: float, model: str) -> list[int]:
+        """A replica that names this model starts on this share of devices of these types: the lanes
+        that it will be. Raises BadInput where there are no lanes of that share."""
         only = self._bound.get(model, -1)
         taken = {lane for lanes in self.lanes.values() for lane in lanes}
         found: list[int] = []
         for type_ in types:
-            found += [
-                next(
-                    lane.number
-                    for lane in self.world.lanes
-                    if lane.type == type_
-                    and lane.only == only
-                    and lane.number not in taken
-                    and lane.number not in found
+            free = (
+                lane.number
+                for lane in self.world.lanes
+                if (lane.type, lane.share, lane.only) == (type_, share, only)
+                and lane.number not in taken
+                and lane.number not in found
+            )
+            lane = next(free, -1)
+            if lane < 0:
+                raise BadInput(
+                    f"a replica on {share:g} of a {type_} answers nothing: its requests are run by"
+                    " windows, where all replicas of a service have the same share",
+                    where="--by-windows",
+                    mend="leave it out",
                 )
-            ]
+            found.append(lane)
         self.lanes[job] = found
         return found
 
@@ -284,6 +291,11 @@ class Requesting:
                 self._service_of[job] = int(declared.parent[job])
         self._models = [declared.models[int(code)] for code in declared.model[: declared.n]]
         """By job."""
+        self._shares = [
+            declared.shapes[int(code)].roles[0].needs.share / WHOLE
+            for code in declared.shape[: declared.n]
+        ]
+        """By job, of a device: of one of its workers."""
         self._placed: dict[int, Placement] = {}
         self._coming: list[tuple[int, int, int, int]] = []
         """A heap of (when, service, job, lane): replicas that load."""
@@ -355,8 +367,11 @@ class Requesting:
         last = self._report(now, max((each.since for _, each in over), default=now), over)
         for event in events:
             if isinstance(event, Accepted):
-                self._models += [""] * (event.job + 1 - len(self._models))
+                more = event.job + 1 - len(self._models)
+                self._models += [""] * more
+                self._shares += [1.0] * more
                 self._models[event.job] = event.spec.model
+                self._shares[event.job] = event.spec.shape.roles[0].needs.share / WHOLE
                 if event.spec.parent in self._names:
                     self._service_of[event.job] = self._names[event.spec.parent]
             elif isinstance(event, Started):
@@ -392,7 +407,7 @@ class Requesting:
         assert len(types) == workers(placement)
         model = self._models[job]
         ready = now + service.load_of(model)
-        for lane in service.begin(job, types, model):
+        for lane in service.begin(job, types, self._shares[job], model):
             heappush(self._coming, (ready, self._service_of[job], job, lane))
         if self._next == NEVER:
             self._next = (now // self._window + 1) * self._window
@@ -401,6 +416,11 @@ class Requesting:
         service = self._services.get(self._service_of.get(job, -1))
         if service is not None:
             service.end(now, job, drains=drains)
+
+    def shares(self, job: int) -> set[float]:
+        """Of devices: those that replicas of a service had."""
+        service = self._services[job]
+        return {service.world.lanes[lane].share for lane in service.loaded}
 
     def total_up(self, job: int) -> int:
         """Microseconds that replicas of a service were up, added up."""

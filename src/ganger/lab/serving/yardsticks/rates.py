@@ -69,9 +69,11 @@ class Rates:
     `counts`: devices by type, of which `most` run at a time. `variants`: by what is asked for, the
     models that can answer; `streams`: batches that run on a device at once. Of those that run, the
     i-th that began has at least i - 1 beside it. `pipelines`: asked for by the last codes; `share`:
-    of each device; `divides`: whether requests may be cut that a batch could hold; `noise`: how
-    much of the measured spread latencies have; `lots`: the seed of the run, by which stages hand on
-    whole numbers of items (None: only those count that there are whatever it is)."""
+    of each device; `shares`: all of which there may be, and then devices are counted whole, and a
+    microsecond of a part counts as that part of one; `divides`: whether requests may be cut that a
+    batch could hold; `noise`: how much of the measured spread latencies have; `lots`: the seed of
+    the run, by which stages hand on whole numbers of items (None: only those count that there are
+    whatever it is)."""
 
     def __init__(
         self,
@@ -82,6 +84,7 @@ class Rates:
         pipelines: Sequence[Pipeline] = (),
         share: float = 1.0,
         *,
+        shares: Sequence[float] = (),
         at_once: int = 0,
         divides: bool = False,
         talking: Talking = _SILENT,
@@ -95,8 +98,10 @@ class Rates:
         self._talking = talking
         self._plain = self.each.copy()
         """Of what is no token model on that type."""
-        self._costs: list[list[tuple[int, Cost]]] = []
-        """By what is asked for: the same by type, and by the time that there is."""
+        self._costs: list[list[tuple[int, float, Cost]]] = []
+        """By what is asked for: the same by type, what part of a device counts, and by the time
+        that there is."""
+        parts = [(each, each) for each in shares] or [(share, 1.0)]
         self._pipelines, self._lots = pipelines, lots
         self._floor: list[F64] = []
         self._whole: list[int] = []
@@ -104,16 +109,18 @@ class Rates:
         for at, models in enumerate(variants):
             self._costs.append([])
             floor, largest = np.full(1, np.inf), 0
-            for model, (column, name) in product(models, enumerate(self._types)):
-                latencies = known[model].latencies.get((name, share))
+            for model, (column, name), (each, part) in product(
+                models, enumerate(self._types), parts
+            ):
+                latencies = known[model].latencies.get((name, each))
                 if latencies is None:
                     continue
-                times = _together(known[model].beside.get((name, share), ()), streams)
+                times = _together(known[model].beside.get((name, each), ()), streams)
                 cost = Cost(known[model], latencies, times, noise)
-                self.each[at, column] = min(self.each[at, column], cost.least)
+                self.each[at, column] = min(self.each[at, column], part * cost.least)
                 if name not in known[model].tokens:
-                    self._plain[at, column] = min(self._plain[at, column], cost.least)
-                    self._costs[at].append((column, cost))
+                    self._plain[at, column] = min(self._plain[at, column], part * cost.least)
+                    self._costs[at].append((column, part, cost))
                 mean = np.array(latencies.mean, np.float64)
                 floor = np.pad(floor, (0, max(len(mean) - len(floor), 0)), constant_values=np.inf)
                 np.minimum(floor[: len(mean)], mean, out=floor[: len(mean)])
@@ -164,8 +171,8 @@ class Rates:
         """By request that has so much time, and by type, what an input costs of what is no token
         model."""
         costs = np.full((len(slack), len(self._types)), np.inf)
-        for column, cost in self._costs[code]:
-            costs[:, column] = np.minimum(costs[:, column], cost.of(slack))
+        for column, part, cost in self._costs[code]:
+            costs[:, column] = np.minimum(costs[:, column], part * cost.of(slack))
         return costs
 
     def costs(self, asked: Asked) -> F64:

@@ -1,11 +1,13 @@
-"""Published systems by which requests of several models share a device."""
+"""Published systems by which several models share a device."""
 
 from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
+from ganger.core.protocols import Policy
 from ganger.core.serving.router import Router
-from ganger.recipes.registry import Duration, Paper, Within, recipe
+from ganger.recipes.registry import Count, Duration, Paper, Part, Within, recipe
+from ganger.recipes.serving.sharing.gslice import GSlice
 from ganger.recipes.serving.sharing.irina import Irina
 
 Streams: TypeAlias = Annotated[int, Within(1, 64)]
@@ -46,3 +48,33 @@ def irina(
     wait at the place in the queue where it delays least.
     """
     return Irina(streams, suspend, batches, stacks, preempts)
+
+
+GSLICE = Paper(
+    "GSLICE: Controlled Spatial Sharing of GPUs for a Scalable Inference Platform",
+    "Dhakal et al.",
+    "SoCC",
+    2020,
+    "throughput, utilisation",
+)
+
+
+@recipe(
+    GSLICE,
+    needs="latencies",
+    reconstructed="what shares do is what was measured before, not what is learned while it runs;"
+    " a stand-by has to fit beside what it stands in for, and where it does not, that ends first;"
+    " who shrinks and who grows is ours; how large batches get is the router's",
+)
+def gslice(gain: Part = 0.1, spare: Part = 0.1, calm: Count = 3, standby: bool = True) -> Policy:
+    """Every model has the part of a device beyond which a larger one answers little more.
+
+    A service whose model was measured on several shares of a device (`share` in the models file)
+    has replicas on the share from which the next one adds less than `gain` to what it answers
+    within its SLO, as many as its load needs: the most of the last `calm` windows, and `spare` of
+    that. Where those of all services do not fit together, those with most to spare shrink, first;
+    what is left over goes to services that missed their SLO in 1 of 100 requests. A replica gets
+    another share by a stand-by: a new one loads beside it and takes its place. `standby` false ends
+    the old one first. Services share the devices of the type that has most of them.
+    """
+    return GSlice(gain, spare, calm, standby)
