@@ -16,7 +16,7 @@ from ganger.core.plan import Start
 from ganger.core.serving.answering import BatchTimes
 from ganger.core.spec import ClusterSpec, JobSpec, Kind, Needs, NodeSpec, Role, Shape
 from ganger.core.state.jobs import declare
-from ganger.core.units import MINUTE, SECOND, WHOLE
+from ganger.core.units import SECOND, WHOLE
 from ganger.lab.log import LogWriter, replay
 from ganger.lab.result import Run
 from ganger.lab.serving.hosting import Traffic

@@ -65,6 +65,7 @@ STATED: dict[str, str] = {
     "nexus": "epoch=30.0 s, soonest=10.0 s, overload=1.05, profile=1.15",
     "ones": "population=16, mutation=0.3",
     "optimus": "interval=10m 00s",
+    "gslice": "standby=true",
     "inferline": "calm=15.0 s, back=30.0 s",
     "mark": "interval=1m 00s, steps=50, room=1.2, launch=3m 00s, cool=5, calm=6, warm=5",
     "philly": "full=0.9",
@@ -98,6 +99,7 @@ OURS: dict[str, str] = {
     "rifling": "groups=2, regroup=1h 00m, patience=10m 00s, discount=0.9, epsilon=0.3, rate=0.1,"
     " fragmentation=0.1",
     "barista": "forecast=seasonal, interval=10m 00s, season=24h 00m, ahead=0 s, errors=6",
+    "gslice": "gain=0.1, spare=0.1, calm=3",
     "inferline": "sample=6, every=1h 00m, batch=0",
     "mark": "forecast=holt, season=24h 00m",
     "ali-mlaas": "reserved=V100;V100-32GB;V100M32;V100M16, walk=skip",

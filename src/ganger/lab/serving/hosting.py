@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, NamedTuple
@@ -30,10 +29,10 @@ from ganger.lab.serving.windows.capacity import capacity_of
 from ganger.lab.serving.windows.choosing import Parts
 from ganger.lab.serving.windows.holding import HeldBack
 from ganger.lab.serving.windows.words import check_windows
-from ganger.lab.serving.yardsticks.bound import COARSE, Bound
-from ganger.lab.serving.yardsticks.classes import ClassKey, bounded_by_class, keys_of
+from ganger.lab.serving.yardsticks.bound import COARSE
 from ganger.lab.serving.yardsticks.future import Columns
 from ganger.lab.serving.yardsticks.rates import Rates, Talking
+from ganger.lab.serving.yardsticks.services import Bounds
 from ganger.recipes.registry import make_router
 from ganger.sim.requests.host import Requested, Requesting
 from ganger.sim.requests.physics import Physics
@@ -129,7 +128,7 @@ class Served:
     ) -> None:
         self._tallies: dict[str, Tally] = {}
         self._watchings: dict[str, Watching] = {}
-        self._bounds: dict[str, _Bounds] = {}
+        self._bounds: dict[str, Bounds] = {}
         self._foreseen: dict[str, Tally | str] = {}
         """By service, what a router that knows the future did; or why there is none."""
         self._backs: dict[str, HeldBack] = {}
@@ -198,9 +197,8 @@ class Served:
             plane.watch(self._watchings[name])
         beside = None
         if traffic.yardsticks:
-            whole = replace(role, needs=replace(role.needs, share=WHOLE))
-            devices = places_of(replace(shape, roles=(whole,)), nodes)
-            self._bounds[name] = _Bounds(made, held, devices, begins, router.can.divides)
+            divides = router.can.divides
+            self._bounds[name] = made.bounds(shape, nodes, begins, divides=divides)
             if not router.can.foresees:
                 beside = self._beside(name, made, back)
         alone = made.models.models.get(model)
@@ -258,7 +256,7 @@ class Served:
         if name in self._bounds:
             coarse = name in self._backs and tally.requests > COARSE
             shares = self.host.shares(self._jobs[name])
-            bound = self._bounds[name].bound(classes, shares, coarse=coarse)
+            bound = self._bounds[name].of(classes, shares, coarse=coarse)
             figures["attainment_bound"] = bound.attainment
             figures["goodput_bound_per_second"] = bound.goodput_per_second
         if isinstance(foreseen, Tally):  # whoever knows the future can do what the router does
@@ -418,71 +416,31 @@ class _Made:
 
         return cost / capacity_of(self.checked(), lambda _: cost, answered)
 
-    def bound(
-        self,
-        held: Mapping[str, int],
-        begins: int,
-        classes: Collection[ClassKey],
-        *,
-        divides: bool,
-        shared: bool,
-        coarse: bool,
-    ) -> tuple[Bound, dict[ClassKey, Bound]]:
-        """The most that can be in time with as many replicas as there may be from the submission
-        of the service on (`begins`), each once it has loaded; on so many places of each type; and
-        of each class if it were alone. `divides`: whether requests may be cut that a batch could
-        hold; `shared`: whether each may have any share of a device, of which there are so many;
-        `coarse`: with time in coarser pieces."""
-        counts = [(type_, min(count, self._lanes)) for type_, count in held.items()]
+    def bounds(self, shape: Shape, nodes: Nodes, begins: int, *, divides: bool) -> Bounds:
+        """What the bound is found from, of a service that `begins` then; `divides`: whether
+        requests may be cut that a batch could hold."""
+        role = shape.roles[0]
+        whole = replace(role, needs=replace(role.needs, share=WHOLE))
+        held, devices = places_of(shape, nodes), places_of(replace(shape, roles=(whole,)), nodes)
         rooms = rooms_of(self.models, list(held)) if self.share == 1 else {}
-        at_once = min(self._lanes, sum(count for _, count in counts))
         world = self.world()
-        rates = Rates(
-            self.known,
-            counts,
-            world.variants,
-            pipelines=world.pipelines,
+        for lane in world.lanes:
+            lane.cache = rooms.get(lane.type, -1)
+        return Bounds(
+            known=self.known,
+            world=world,
+            chunks=lambda: self.source(world, None).chunks(),
+            begins=begins,
+            replicas=self._lanes,
             share=self.share,
-            shares=self._shares if shared else (),
-            at_once=at_once,
+            held=held,
+            shares=self._shares,
+            devices=devices,
             divides=divides,
             talking=Talking(rooms),
             noise=self._traffic.noise,
-            lots=self._seed,
+            seed=self._seed,
         )
-        for lane in world.lanes:
-            lane.cache = rooms.get(lane.type, -1)
-        chunks = self.source(world, None).chunks()
-        begins += min(known.load for known in self.known)  # of a pipeline, the stage that is first
-        return bounded_by_class(chunks, rates, world, classes, begins=begins, coarse=coarse)
-
-
-class _Bounds(NamedTuple):
-    """What the bound of a service is found from, once the classes of its requests are known."""
-
-    made: _Made
-    held: Mapping[str, int]
-    """Places by type of device."""
-    devices: Mapping[str, int]
-    """Devices by type."""
-    begins: int
-    divides: bool
-
-    def bound(
-        self, classes: Sequence[dict[str, Any]], shares: AbstractSet[float], *, coarse: bool
-    ) -> Bound:
-        """The bound, where replicas had these shares of devices; that of each class is written into
-        its row."""
-        keys = keys_of(classes)
-        some = keys if len(keys) > 1 else ()
-        shared = not shares <= {self.made.share}
-        held = self.devices if shared else self.held
-        bound, alone = self.made.bound(
-            held, self.begins, some, divides=self.divides, shared=shared, coarse=coarse
-        )
-        for key, row in zip(keys, classes, strict=True):
-            row["attainment_bound"] = alone.get(key, bound).attainment
-        return bound
 
 
 def _metrics(tally: Tally, up: int) -> dict[str, Any]:

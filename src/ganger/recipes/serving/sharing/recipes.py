@@ -64,7 +64,7 @@ GSLICE = Paper(
     needs="latencies",
     reconstructed="what shares do is what was measured before, not what is learned while it runs;"
     " a stand-by has to fit beside what it stands in for, and where it does not, that ends first;"
-    " who shrinks and who grows is ours; how large batches get is the router's",
+    " which services shrink and which grow is ours; how large batches get is the router's",
 )
 def gslice(gain: Part = 0.1, spare: Part = 0.1, calm: Count = 3, standby: bool = True) -> Policy:
     """Every model has the part of a device beyond which a larger one answers little more.
