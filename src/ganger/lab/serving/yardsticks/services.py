@@ -16,9 +16,9 @@ from ganger.lab.serving.yardsticks.rates import Rates, Talking
 @dataclass(frozen=True)
 class Bounds:
     """What it is found from, once the classes of requests are known. `known`: its models; `chunks`:
-    its requests to the `world`; it `begins` at that moment; `replicas`: so many at a time; `held`: by
-    type of device, how many places there are for a `share` of one; `shares`: all that replicas may
-    have, of so many `devices`; the rest as of `Rates`."""
+    its requests to the `world`; it `begins` at that moment; `replicas`: so many at a time; `held`:
+    by type of device, how many places there are for a `share` of one; `shares`: all that replicas
+    may have, of so many `devices`; the rest as of `Rates`."""
 
     known: Sequence[Known]
     world: World
