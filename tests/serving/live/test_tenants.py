@@ -184,6 +184,8 @@ def test_one_that_asks_again_meanwhile_waits_for_the_same_answer(file: Path) -> 
 
 
 def test_after_the_last_client_is_gone_it_is_given_up(file: Path) -> None:
+    busy(file.parent / "busy.onnx", 3000)  # it runs for longer than it takes to hear of that
+
     async def story(room: Room) -> None:
         head = request("POST", "/v2/models/busy/infer", json.dumps(slow(id="x")).encode())
         writers = [(await asyncio.open_connection("127.0.0.1", room.port))[1] for _ in "ab"]
