@@ -317,9 +317,9 @@ def _print(found: Models) -> None:
     for pipeline in found.pipelines.values():
         stages = ", ".join(f"{stage} ({model})" for stage, model in pipeline.stages)
         screen.print(f"pipeline {escape(pipeline.name)}: {escape(stages)}")
-    click.echo(
-        f"{len(found.models):,} models on {len(found.devices):,} devices: no errors", err=True
-    )
+    models, devices = len(found.models), len(found.devices)
+    said = f"{models:,} model{'s' * (models != 1)} on {devices:,} device{'s' * (devices != 1)}"
+    click.echo(f"{said}: no errors", err=True)
 
 
 def _size(model: Model) -> str:
