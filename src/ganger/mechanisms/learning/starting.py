@@ -63,6 +63,8 @@ class _Room:
         self.jobs: list[int] = ids.tolist()
         self.shapes: list[int] = view.jobs.shape[ids].tolist()
         self._sample = dict(zip(self.shapes, self.jobs, strict=True))
+        gpus = view.jobs.gpus
+        self._gpus = {shape: int(gpus[job]) for shape, job in self._sample.items()}
         self.places = dict[int, Placement]()
         self._look(self._sample)
 
@@ -76,9 +78,11 @@ class _Room:
         self.places.pop(shape, None)
 
     def _look(self, shapes: Iterable[int]) -> None:
-        find, view = PACK.find, self._view
+        find, view, ledger = PACK.find, self._view, self._view.ledger
+        free = ledger.free
         for shape in shapes:
-            placement = find(view, view.ledger, self._sample[shape])
+            possible = self._gpus[shape] <= free
+            placement = find(view, ledger, self._sample[shape]) if possible else None
             if placement is not None:
                 self.places[shape] = placement
             else:
@@ -93,7 +97,9 @@ class _Table:
         n = len(ids)
         self._total = 1.0 / max(view.ledger.total, 1)
         self._part = view.jobs.gpus[ids] * self._total
-        self._shape = view.jobs.shape[ids]
+        shapes = view.jobs.shape[ids]
+        self._of = {shape: shapes == shape for shape in room.places}
+        """By shape of which one fits: which rows have it. No other comes to fit by starts."""
         self._waiting = np.ones(n, np.bool_)
         self.rows: Floats = np.zeros((game.actions, game.features))
         self.rows[:n, :_WIDTH] = waiting_rows(view, ids)
@@ -108,7 +114,7 @@ class _Table:
         room, self._waiting[action] = self._room, False
         room.take(action)
         shape = room.shapes[action]
-        if shape in room.places and not (self._waiting & (self._shape == shape)).any():
+        if shape in room.places and not (self._waiting & self._of[shape]).any():
             room.without(shape)
         self.rows[action] = 0.0
         self.mask[-1] = True
@@ -118,7 +124,10 @@ class _Table:
     def _bring_up(self) -> None:
         """Write what fits now, and what is free."""
         n, places = len(self._waiting), self._room.places
-        fits = np.array([shape in places for shape in self._room.shapes]) & self._waiting
+        fits = np.zeros(n, np.bool_)
+        for shape in places:
+            fits |= self._of[shape]
+        fits &= self._waiting
         free, rows = self._view.ledger.free * self._total, self.rows
         self.mask[:n] = fits
         rows[:n, _WIDTH + 1] = fits
