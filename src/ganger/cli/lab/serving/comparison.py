@@ -38,6 +38,13 @@ def compare(
     from ganger.lab.serving.sweep import compare_tasks
     from ganger.workloads.models.reading import read_models
 
+    present = None
+    if chosen.get("present") is not None:
+        from ganger.cli.lab.serving.present import beside
+        from ganger.workloads.present.settings import read_present
+
+        present = read_present(chosen["present"])
+        chosen = {**chosen, "recipe": beside(present, chosen["recipe"])}
     tasks = _tasks(chosen)
     target: Path | None = chosen["per_request"]
     if target is not None and len(tasks) != 1:
@@ -62,9 +69,14 @@ def compare(
     if chosen["report"] is not None:
         _report(found, files or [file, chosen["models"]], chosen["report"])
     if chosen["as_json"]:
-        click.echo(json.dumps({"requests": file, **found.to_json()}, indent=2))
+        more = {} if present is None else {"present": present._asdict()}
+        click.echo(json.dumps({"requests": file, **more, **found.to_json()}, indent=2))
     else:
         show(found, by_class=chosen.get("by_class", False))
+    if present is not None and not chosen["as_json"]:
+        from ganger.cli.lab.serving.present import tell
+
+        tell(present, found.runs)
 
 
 def _tasks(chosen: dict[str, Any]) -> list[Task]:

@@ -321,6 +321,9 @@ _SIMULATE = (
                  shell_complete=completion.routers,
                  help="Recipes, comma separated; parameters in parentheses. See `ganger recipes "
                  "--plane requests`."),
+    click.option("--present", type=click.Path(path_type=Path), metavar="FILE",
+                 help="How the requests are served now, to compare with: a config.pbtxt of "
+                 "Triton, or the YAML of Ray Serve or KServe."),
     click.option("--slo", metavar="TIME,TIME,...",
                  help="The deadline after arrival of requests that state none. Several are "
                  "compared."),
@@ -382,6 +385,8 @@ def simulate(file: str, **chosen: Any) -> None:
         -r 'serve.fixed-batch(size=16,timeout=5ms)' --faster 0.5,1,2
       ganger requests simulate day.csv.gz --models m.toml --fleet T4:4 \\
         --slo 100ms -r serve.triton,clipper --windows 1m
+      ganger requests simulate r.csv --models m.toml --fleet T4:4 \\
+        --present config.pbtxt -r clipper,clockwork
     """
     from ganger.cli.lab.serving.comparison import compare
 

@@ -1,0 +1,1 @@
+"""How a service is served now, from the settings of other servers."""
