@@ -31,11 +31,18 @@ settings.register_profile(  # as default, but shows the first failure as found, 
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+gc.disable()  # until all is collected: nothing that is imported becomes garbage
+
+_GARBAGE = 20_000
+"""New objects between two collections of garbage: looking for it takes longer than it saves."""
+
 
 def pytest_collection_finish() -> None:
     """What was collected stays to the end: no collection of garbage looks through it again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_GARBAGE)
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

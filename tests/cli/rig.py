@@ -30,6 +30,8 @@ class Shell:
         self.cwd = root / "work"
         self.cwd.mkdir()
         self.home = root / "home"
+        self.command = [sys.executable, "-m", "ganger.cli"]
+        """What begins a command line."""
         self.env = {
             **os.environ,
             "GANGER_HOME": str(self.home),
@@ -48,7 +50,7 @@ class Shell:
         if here and words and words[0] in ASKING:
             return typed(self.cwd, *words, code=code, env=self.env, stdin=stdin)
         done = subprocess.run(
-            [sys.executable, "-m", "ganger.cli", *words],
+            [*self.command, *words],
             cwd=self.cwd,
             env=self.env,
             text=True,

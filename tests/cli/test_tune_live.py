@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import pytest
 from cli.rig import Shell
 from ganger.client.connection import Client
 from ganger.workloads.curves.reading import read_curves
+from warm import script, serving
 
 TRIAL = """
 import os, pathlib, sys, time
@@ -40,6 +41,17 @@ command = ["{python}", "{trial}", "{{rate}}", "16"]
 low = 0.1
 high = 0.9
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked(shell: Shell, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Once the daemon is up, commands are forks of a process that has imported what they need."""
+    root, own = tmp_path_factory.mktemp("typed"), shell.command
+    script(root / "ganger", root / "socket")
+    with serving(root / "socket", shell.env):
+        shell.command = [str(root / "ganger")]
+        yield
+        shell.command = own
 
 
 def trial(shell: Shell) -> str:

@@ -148,3 +148,33 @@ def test_a_recipe_is_shown_with_a_command_that_runs_it(plane: str) -> None:
     listed = CliRunner().invoke(cli, ["recipes", "--plane", plane])
     assert f"recipes of the plane {plane}. Others: " in listed.stderr
     assert "--plane" not in listed.stdout
+
+
+LOOKED_FOR = """
+import gc, runpy, sys
+module, *sys.argv[1:] = {words!r}
+seen = []
+class Watching:
+    def find_spec(self, name, path, target=None):
+        if name.startswith({loads!r}):
+            seen.append(gc.isenabled())
+sys.meta_path.insert(0, Watching())
+try:
+    runpy.run_module(module, run_name="__main__")
+except BaseException:
+    pass
+print(set(seen), gc.isenabled(), gc.get_freeze_count() > 10_000)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "loads"),
+    [
+        (["ganger.cli", "simulate", "--help"], "ganger.workloads."),
+        (["ganger.service", "{}"], "ganger.service.http."),
+    ],
+)
+def test_no_garbage_is_looked_for_in_what_is_loaded(words: list[str], loads: str) -> None:
+    code = LOOKED_FOR.format(words=words, loads=loads)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "{False} True True", done.stderr

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from docs.commands import NOT_RUN, PAGES, ROOT, Written, block, pythons, written
 from ganger.client.connection import Client
 from ganger.service import agents
 from waiting import until
+from warm import script, serving
 
 pytestmark = pytest.mark.long
 
@@ -84,36 +86,51 @@ SHORTER = {
 """What a reader waits for longer than a test has to."""
 FLEETS = "docs/fleet-tutorial.md"
 """The page whose commands one story runs, in their order."""
+VERB = re.compile(r"ganger ([a-z][a-z-]*(?:(?: [a-z][a-z-]*)?(?= |$)))")
+
+
+def verbs(one: Written) -> set[str]:
+    """Which commands of ours a line has, as in `trace info`."""
+    return set(VERB.findall(one.text))
+
+
+@cache
+def firsts() -> set[Written]:
+    """The lines that are the first on all pages to have some command: they run in interpreters of
+    their own, as a user's do. All others are forks of a process that has imported what they need.
+    """
+    known, found = set[str](), set[Written]()
+    for one in (one for page in PAGES for one in written(page) if not one.reason):
+        if not verbs(one) <= known:
+            known |= verbs(one)
+            found.add(one)
+    return found
 
 
 class Newcomer:
-    """A user in a folder with the sample files, a daemon's empty home, and no optional package."""
+    """A user in a folder with the sample files, a daemon's empty home, and no optional package.
+    `shared` holds the programmes that he types."""
 
-    def __init__(self, root: Path) -> None:
-        self.cwd, self.home, bin_ = root / "work", root / "home", root / "bin"
-        for folder in (self.cwd, bin_, root / "without"):
-            folder.mkdir()
+    def __init__(self, root: Path, shared: Path) -> None:
+        self.cwd, self.home = root / "work", root / "home"
+        self.cwd.mkdir()
         samples(self.cwd)
         (self.cwd / "examples").symlink_to(ROOT / "examples")
-        (root / "without" / "pyarrow.py").write_text("raise ImportError('not in the demo')\n")
+        self.own = f"{shared / 'own'}:{shared}:{os.environ['PATH']}"
         self.env = {
-            **os.environ,
+            **bare(shared),
             "GANGER_HOME": str(self.home),
             "COLUMNS": "80",
             "TERM": "dumb",
-            "PATH": f"{bin_}:{os.environ['PATH']}",
-            "PYTHONPATH": str(root / "without"),
+            "PATH": f"{shared / 'forked'}:{shared}:{os.environ['PATH']}",
         }
-        for name, words in (("ganger", "-m ganger.cli"), ("python", "")):
-            (bin_ / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
-            (bin_ / name).chmod(0o755)
 
-    def sh(self, line: str) -> subprocess.CompletedProcess[str]:
-        """Have the line done by a shell."""
+    def sh(self, line: str, *, own: bool = False) -> subprocess.CompletedProcess[str]:
+        """Have the line done by a shell; `own`: in an interpreter of its own."""
         return subprocess.run(
             ["bash", "-c", line],
             cwd=self.cwd,
-            env=self.env,
+            env=self.env | ({"PATH": self.own} if own else {}),
             text=True,
             capture_output=True,
             check=False,
@@ -155,9 +172,29 @@ class Newcomer:
         return text
 
 
+def bare(shared: Path) -> dict[str, str]:
+    """An environment without optional packages."""
+    return {**os.environ, "PYTHONPATH": str(shared / "without")}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with what is typed: `python`, and `ganger` in `own` and `forked`."""
+    root = tmp_path_factory.mktemp("typed")
+    for name in ("own", "forked", "without"):
+        (root / name).mkdir()
+    (root / "without" / "pyarrow.py").write_text("raise ImportError('not in the demo')\n")
+    for file, words in ((root / "own" / "ganger", "-m ganger.cli"), (root / "python", "")):
+        file.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
+        file.chmod(0o755)
+    script(root / "forked" / "ganger", root / "socket")
+    with serving(root / "socket", bare(root)):
+        yield root
+
+
 @pytest.fixture
-def newcomer(tmp_path: Path) -> Iterator[Newcomer]:
-    made = Newcomer(tmp_path)
+def newcomer(tmp_path: Path, shared: Path) -> Iterator[Newcomer]:
+    made = Newcomer(tmp_path, shared)
     yield made
     if made.home.exists():
         made.sh("ganger open --end; ganger cancel --me -t active; ganger down")
@@ -174,7 +211,7 @@ def test_every_command_runs(newcomer: Newcomer, page: str) -> None:
         assert up.returncode == 0, up.stderr
     wrong = []
     for one in commands:
-        done = newcomer.sh(newcomer.typed(one))
+        done = newcomer.sh(newcomer.typed(one), own=one in firsts())
         codes = next((each for looks, each in OUTCOMES.items() if re.match(looks, one.text)), (0,))
         if done.returncode not in codes or "Traceback" in done.stderr:
             wrong.append(f"{page}:{one.line}: {one.text}\n  {done.returncode}: {done.stderr}")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
+from types import ModuleType
 from typing import Final, NamedTuple
 
 import click
@@ -83,7 +86,7 @@ class LazyGroup(Suggesting):
         entry = self.entries.get(cmd_name)
         if entry is None:
             return None
-        command: click.Command = getattr(import_module(entry.module), entry.name)
+        command: click.Command = getattr(_loaded(entry.module), entry.name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -101,3 +104,16 @@ class LazyGroup(Suggesting):
             for name, entry in self.entries.items()
             if name.startswith(incomplete)
         ]
+
+
+def _loaded(name: str) -> ModuleType:
+    """The module. What it imports stays: no collection of garbage looks through that, which would
+    take longer than the garbage is worth, neither now nor when the process ends."""
+    if name in sys.modules:
+        return sys.modules[name]
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        gc.freeze()
+        gc.enable()
