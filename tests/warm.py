@@ -1,5 +1,5 @@
-"""`ganger` from a process that has imported it: it forks for each command, which takes a twentieth
-of the time that a new interpreter takes to import as much.
+"""`ganger` from a process that has imported what it needs of others: it forks for each command,
+which imports Ganger's own modules as a new interpreter does.
 
     python tests/warm.py SOCKET      # serves until its standard input ends
 
@@ -26,6 +26,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+OWN = "ganger"
 ROOMS = "cli client estimate lab mechanisms recipes sim solve workloads"
 """Rooms whose modules a command may import."""
 OTHERS = ("highspy", "jinja2", "numpy.ma", "rich.markdown", "rich.progress", "scipy.optimize")
@@ -53,7 +54,7 @@ def script(file: Path, address: Path) -> None:
 
 @contextlib.contextmanager
 def serving(address: Path, env: dict[str, str]) -> Iterator[None]:
-    """A server, until the end of the block, that has imported all in this environment."""
+    """A server, until the end of the block, that has imported what it needs in this environment."""
     with subprocess.Popen(
         [sys.executable, __file__, str(address)],
         stdin=subprocess.PIPE,
@@ -65,9 +66,10 @@ def serving(address: Path, env: dict[str, str]) -> Iterator[None]:
         yield
 
 
-def _import_all() -> None:
+def _import_others() -> None:
+    """Import all that Ganger imports, and forget its own modules: a command misses no import."""
     for room in ROOMS.split():
-        package = importlib.import_module(f"ganger.{room}")
+        package = importlib.import_module(f"{OWN}.{room}")
         for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not each.name.endswith("__main__"):
                 with (
@@ -77,6 +79,9 @@ def _import_all() -> None:
                     importlib.import_module(each.name)
     for name in OTHERS:
         importlib.import_module(name)
+    for name in list(sys.modules):
+        if name.split(".")[0] == OWN:
+            del sys.modules[name]
 
 
 def _serve(address: str) -> None:
@@ -135,7 +140,7 @@ def _become(asked: socket.socket) -> None:
 
 if __name__ == "__main__":
     gc.disable()
-    _import_all()
+    _import_others()
     gc.freeze()
     gc.enable()
     _serve(sys.argv[1])
