@@ -29,11 +29,11 @@ from ganger.core.events import (
     Woke,
 )
 from ganger.core.plan import (
+    Lend,
     Plan,
     Provision,
     Resize,
     Resume,
-    Lend,
     Route,
     Start,
     Stop,

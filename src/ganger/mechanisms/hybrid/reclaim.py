@@ -47,9 +47,7 @@ def greedy(tenancy: Tenancy, gpus: Mapping[int, int], wanted: int) -> list[int]:
         def cost(node: int, span: Mapping[int, int] = span) -> float:
             jobs = tenancy.here[node].items()
             return sum(
-                1 / span[job]
-                for job, held in jobs
-                if job not in gone and held > spare.get(job, 0)
+                1 / span[job] for job, held in jobs if job not in gone and held > spare.get(job, 0)
             )
 
         node = min(remain, key=lambda each: (cost(each), each))

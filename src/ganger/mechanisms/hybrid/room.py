@@ -102,21 +102,20 @@ class ServicesFirst:
             sizes[other] = sum(slot.devices.bit_count() for slot in held)
             if view.at.on_preempt[other] != OnPreempt.NEVER:
                 for slot in held:
-                    node = here.setdefault(slot.node, {})
-                    node[other] = node.get(other, 0) + slot.devices.bit_count()
-        may_go, nodes = sum(sizes.values()) - self.guarantee, dict[int, list[int]]()
+                    there = here.setdefault(slot.node, {})
+                    there[other] = there.get(other, 0) + slot.devices.bit_count()
+        may_go = sum(sizes.values()) - self.guarantee
         cells = {cell.index for cell in ledger.cells_for(view.draft.shape(job))}
+        found: list[tuple[int, int, int, list[int]]] = []
         for node, jobs in here.items():
-            lack, chosen = need - ledger.free_count[node], list[int]()
             if not ledger.up[node] or ledger.cell_of[node].index not in cells:
                 continue
-            for other in sorted(jobs, key=lambda each: (-jobs[each], sizes[each], -each)):
+            lack, chosen = need - ledger.free_count[node], list[int]()
+            for other in sorted(jobs, key=lambda each: (-jobs[each], sizes[each], -each)):  # noqa: B023
                 if lack > 0:
                     chosen.append(other)
                     lack -= jobs[other]
-            if chosen and lack <= 0 and sum(sizes[each] for each in chosen) <= may_go:
-                nodes[node] = chosen
-        order = sorted(
-            nodes, key=lambda node: (len(nodes[node]), sum(sizes[each] for each in nodes[node]), node)
-        )
-        return [nodes[node] for node in order]
+            gpus = sum(sizes[each] for each in chosen)
+            if chosen and lack <= 0 and gpus <= may_go:
+                found.append((len(chosen), gpus, node, chosen))
+        return [chosen for *_, chosen in sorted(found)]

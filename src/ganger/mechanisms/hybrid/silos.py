@@ -22,6 +22,7 @@ from ganger.mechanisms.common.planes import OTHERS, SERVICES, ask, orders_of
 from ganger.mechanisms.common.reasons import changed_by
 from ganger.mechanisms.common.reconcile import STAYS
 from ganger.mechanisms.hybrid.reclaim import Tenancy
+from ganger.mechanisms.scaling.replicas import replicas_of
 
 TRAINING: Final = "training"
 """To whom nodes are lent."""
@@ -241,8 +242,8 @@ def gpus_by_type(view: View, nodes: Collection[int]) -> dict[str, int]:
 
 
 def held_by_type(view: View, services: View) -> dict[str, int]:
-    """GPUs that services hold at this point of the draft, or wait for, by type; a GPU of which they
-    hold parts counts once."""
+    """GPUs that services hold at this point of the draft, wait for or have asked for, by type; a
+    GPU of which they hold parts counts once. A service without replicas is one at its beginning."""
     devices: dict[int, int] = {}
     for job in (*services.active.tolist(), *services.pending.tolist()):
         for slot in view.draft.holds(job) or ():
@@ -251,6 +252,13 @@ def held_by_type(view: View, services: View) -> dict[str, int]:
     for node, mask in devices.items():
         kind = view.ledger.cell_of[node].gpu_type
         found[kind] = found.get(kind, 0) + mask.bit_count()
+    for service, replicas in replicas_of(services).items():
+        shape = view.draft.shape(service)
+        cells = view.ledger.cells_for(shape)
+        if cells and view.draft.holds(service) == ():
+            coming = view.spawning.get(service, 0) or (0 if replicas else shape.roles[0].size)
+            kind, gpus = cells[0].gpu_type, coming * shape.roles[0].needs.gpus
+            found[kind] = found.get(kind, 0) + gpus
     return found
 
 

@@ -52,8 +52,8 @@ def aryl() -> Policy:
 @recipe(
     ARYL,
     name="hybrid.aryl",
-    reconstructed="the forecast: what services held a day ago, moved by where they stand now, and at"
-    " least as steep a rise as there has been",
+    reconstructed="the forecast: what services held a day ago, moved by where they stand now, and"
+    " at least as steep a rise as there has been",
 )
 def loans(
     services: Name = "serving",
