@@ -15,7 +15,7 @@ from ganger.core.profiles import Load
 from ganger.core.protocols import Policy
 from ganger.core.spec import Kind, OnPreempt
 from ganger.core.state.cluster import Nodes
-from ganger.core.units import NEVER, format_duration
+from ganger.core.units import NEVER, SECOND, format_duration
 from ganger.lab.simulating.policies import has, has_services, load_policy, needs_of
 from ganger.lab.simulating.setup import Setup
 from ganger.mechanisms.common.two_level import searches
@@ -148,7 +148,7 @@ def _refuse_lasting(trace: Trace, setup: Setup, recipe: str | Policy, notice: in
             f"job {declared.name(job)!r} saves for {format_duration(int(stated[job]))}, and a node"
             f" on loan goes back within {format_duration(notice)}",
             where="--sharing",
-            mend=f"give a longer one, like aryl(notice={format_duration(int(stated[job]))})",
+            mend=f"give a longer one, like aryl(notice={-(-int(stated[job]) // SECOND)}s)",
         )
 
 

@@ -33,9 +33,9 @@ class Tenancy:
 
 def greedy(tenancy: Tenancy, gpus: Mapping[int, int], wanted: int) -> list[int]:
     """Nodes with `wanted` GPUs or more in all, or all there are, one after the other: the next is
-    the one of the least cost, the lowest of equals. A job costs 1 over the number of nodes that it
-    is on and that may still be taken, on each of them; nothing if it shrinks, or has to go for a
-    node before. (Aryl, section on reclaiming.)"""
+    the one of the least cost, of equals the one with the fewest jobs that go. A job costs 1 over
+    the number of nodes that it is on and that may still be taken, on each of them; nothing if it
+    shrinks, or has to go for a node before. (Aryl, arXiv 2202.07896.)"""
     spare, gone = dict(tenancy.spare), set[int]()
     remain, chosen = sorted(tenancy.here), list[int]()
     while wanted > 0 and remain:
@@ -44,13 +44,12 @@ def greedy(tenancy: Tenancy, gpus: Mapping[int, int], wanted: int) -> list[int]:
             for job in tenancy.here[node]:
                 span[job] = span.get(job, 0) + 1
 
-        def cost(node: int, span: Mapping[int, int] = span) -> float:
+        def cost(node: int, span: Mapping[int, int] = span) -> tuple[float, int, int]:
             jobs = tenancy.here[node].items()
-            return sum(
-                1 / span[job] for job, held in jobs if job not in gone and held > spare.get(job, 0)
-            )
+            go = [job for job, held in jobs if job not in gone and held > spare.get(job, 0)]
+            return round(sum(1 / span[job] for job in go), 9), len(go), node
 
-        node = min(remain, key=lambda each: (cost(each), each))
+        node = min(remain, key=cost)
         for job, held in tenancy.here[node].items():
             if held > spare.get(job, 0):
                 gone.add(job)

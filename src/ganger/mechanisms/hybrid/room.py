@@ -111,7 +111,7 @@ class ServicesFirst:
             if not ledger.up[node] or ledger.cell_of[node].index not in cells:
                 continue
             lack, chosen = need - ledger.free_count[node], list[int]()
-            for other in sorted(jobs, key=lambda each: (-jobs[each], sizes[each], -each)):  # noqa: B023
+            for other in sorted(jobs, key=lambda each: (-jobs[each], sizes[each], -each)):
                 if lack > 0:
                     chosen.append(other)
                     lack -= jobs[other]
