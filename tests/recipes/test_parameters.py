@@ -27,6 +27,12 @@ ALL = [
     for name in registry.recipes(plane)
     for key in registry.find(name).parameters
 ]
+SIDES = ClusterSpec(
+    (
+        NodeSpec(count=1, gpus=4, gpu_type="V100"),
+        NodeSpec(count=1, gpus=4, gpu_type="V100", pool="serving"),
+    )
+)
 WORKS = [job(f"j{i}", i / 1000, 0.005, size=1 + i % 2, tenant="ab"[i % 2]) for i in range(4)]
 
 OTHERS = [
@@ -91,6 +97,9 @@ OURS: dict[str, str] = {
     "gpoeo": "limit=0.05",
     "jahani": "penalty=10.0, window=6, nodes=200, gap=0.01",
     "gadget": "interval=10m 00s, reserve=0.1",
+    "hybrid.aryl": "services=serving, every=5m 00s, notice=2m 00s, headroom=0.25, reclaim=greedy",
+    "hybrid.priorities": "guarantee=0",
+    "hybrid.separate": "services=serving",
     "jpas": "levels=4, interval=1m 00s, walk=skip",
     "mlcloudprice": "every=24h 00m, stay=24h 00m, move=5m 00s",
     "oasis": "slot=10m 00s, horizon=144, half=8h 00m, times=, values=",
@@ -246,6 +255,11 @@ def test_a_hostile_value_is_one_error_or_a_run_that_ends(name: str, key: str) ->
             if plane == "requests":
                 serve(registry.make_router(f"{name}({key}={value})"), MODELS, lanes(2), ASKED)
                 continue
+            if plane == "hybrid":
+                rule = registry.make_sharing(f"{name}({key}={value})")
+                both = rule.join(registry.make("scale.static-peak"), registry.make("fifo"))
+                play(both, WORKS + OTHERS, SIDES, until=3600 * SECOND)
+                continue
             policy: Policy = registry.make(f"{name}({key}={value})")
             works = WORKS if plane == "training" else WORKS + OTHERS
             if plane == "serving":
@@ -324,6 +338,11 @@ def test_no_duration_keeps_a_run_from_ending_in_practice(name: str, key: str) ->
     tunes = registry.find(name).plane == "tuning"
     for value in (f"{least:g}s", "1us"):
         with suppress(BadInput):
+            if plane == "hybrid":
+                rule = registry.make_sharing(f"{name}({key}={value})")
+                both = rule.join(registry.make("scale.static-peak"), registry.make("fifo"))
+                play(both, WORKS + OTHERS, SIDES, until=3600 * SECOND)
+                continue
             policy: Policy = registry.make(f"{name}({key}={value})")
             if tunes:
                 policy = TwoLevel(registry.make("fifo"), policy)

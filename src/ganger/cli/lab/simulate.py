@@ -249,7 +249,7 @@ def simulate(
     if scenario:
         from ganger.cli.lab.serving.scenario import run_scenario
 
-        run_scenario(trace, options)
+        run_scenario(trace, {**options, "recipe": recipe})
     elif options["models"] is not None and options["requests"] is None:
         from ganger.cli.lab.serving.comparison import serve_on_cluster
 
