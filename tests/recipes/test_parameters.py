@@ -9,7 +9,7 @@ import pytest
 
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
-from ganger.core.spec import Kind, Role, Shape
+from ganger.core.spec import ClusterSpec, Kind, NodeSpec, Role, Shape
 from ganger.core.units import HOUR, SECOND
 from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel
@@ -234,6 +234,12 @@ OURS: dict[str, str] = {
 """Defaults that are a choice of ours, or of a source that we know by its behaviour only."""
 
 
+def shared(rule: str) -> Policy:
+    """Services and jobs under a rule for sharing."""
+    joined = registry.make_sharing(rule).join
+    return joined(registry.make("scale.static-peak"), registry.make("fifo"))
+
+
 @pytest.mark.parametrize(
     "name", [name for plane in registry.PLANES for name in registry.recipes(plane)]
 )
@@ -256,8 +262,7 @@ def test_a_hostile_value_is_one_error_or_a_run_that_ends(name: str, key: str) ->
                 serve(registry.make_router(f"{name}({key}={value})"), MODELS, lanes(2), ASKED)
                 continue
             if plane == "hybrid":
-                rule = registry.make_sharing(f"{name}({key}={value})")
-                both = rule.join(registry.make("scale.static-peak"), registry.make("fifo"))
+                both = shared(f"{name}({key}={value})")
                 play(both, WORKS + OTHERS, SIDES, until=3600 * SECOND)
                 continue
             policy: Policy = registry.make(f"{name}({key}={value})")
@@ -335,19 +340,17 @@ def test_no_duration_keeps_a_run_from_ending_in_practice(name: str, key: str) ->
     """Jobs of hours: a dozen steps a second at most with the least duration that is stated, and
     with a microsecond where that is accepted."""
     least = registry.find(name).values()[key]["least"]
-    tunes = registry.find(name).plane == "tuning"
+    plane = registry.find(name).plane
+    tunes, hybrid = plane == "tuning", plane == "hybrid"
     for value in (f"{least:g}s", "1us"):
         with suppress(BadInput):
-            if plane == "hybrid":
-                rule = registry.make_sharing(f"{name}({key}={value})")
-                both = rule.join(registry.make("scale.static-peak"), registry.make("fifo"))
-                play(both, WORKS + OTHERS, SIDES, until=3600 * SECOND)
-                continue
-            policy: Policy = registry.make(f"{name}({key}={value})")
+            spec = f"{name}({key}={value})"
+            policy: Policy = shared(spec) if hybrid else registry.make(spec)
             if tunes:
                 policy = TwoLevel(registry.make("fifo"), policy)
-            works = HOURS + OTHERS if tunes else HOURS
-            run = play(policy, works, cluster(1, 4), until=120 * SECOND)
+            works = HOURS + OTHERS if tunes or hybrid else HOURS
+            on = SIDES if hybrid else cluster(1, 4)
+            run = play(policy, works, on, until=120 * SECOND)
             assert run.kernel.revision < 12 * 120, value
 
 

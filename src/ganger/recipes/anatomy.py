@@ -29,7 +29,7 @@ def mechanisms_of(
 def _is_mechanism(part: Any, modules: Collection[str]) -> bool:
     """Whether it is defined in a mechanism: a shared one, or one that lives beside its recipe."""
     module = str(getattr(part, "__module__", ""))
-    beside = module.startswith((f"{RECIPES}training.", f"{RECIPES}serving.", f"{RECIPES}hybrid."))
+    beside = module.startswith((f"{RECIPES}training.", f"{RECIPES}serving."))
     return module.startswith(MECHANISMS) or (beside and module not in modules)
 
 

@@ -213,7 +213,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("jpas", "parrot", "ada-srsf", "gadget"), _T + "network.recipes"),
     **dict.fromkeys(("oasis", "aonline"), _T + "market.recipes"),
     "rifling": _T + "learned.recipes",
-    "aryl": "ganger.recipes.hybrid.aryl",
+    "aryl": _T + "elasticity.aryl",
     **dict.fromkeys(
         ("andreas", "cynthia", "fc2", "gpoeo", "jahani", "mlcloudprice"), _T + "renting.recipes"
     ),
@@ -272,7 +272,7 @@ PLANES: dict[str, dict[str, str]] = {
             ("hybrid.first", "hybrid.separate", "hybrid.priorities"),
             "ganger.recipes.hybrid.baselines",
         ),
-        "hybrid.aryl": "ganger.recipes.hybrid.aryl",
+        "hybrid.aryl": "ganger.recipes.hybrid.loans",
     },
 }  # fmt: skip
 """By what a recipe decides over, the same: all jobs; services (`--serving`); the trials of one

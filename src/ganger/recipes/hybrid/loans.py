@@ -1,27 +1,16 @@
-"""Aryl: nodes that services lend to training, and an allocation in two phases."""
+"""Nodes that services lend to training, and get back."""
 
 from __future__ import annotations
 
 from enum import Enum
 
-from ganger.core.protocols import Policy
 from ganger.core.units import DAY, MINUTE
 from ganger.estimate.forecast import Seasonal
 from ganger.mechanisms.hybrid import reclaim
 from ganger.mechanisms.hybrid.sharing import Sharing
 from ganger.mechanisms.hybrid.silos import Lending, Silos
-from ganger.mechanisms.sizing.elastic import Elastic
-from ganger.mechanisms.sizing.target import TargetPolicy
-from ganger.recipes.hybrid.two_phases import BesideLoans, Decreasing, two_phases
-from ganger.recipes.registry import Amount, Duration, Name, Paper, Period, recipe
-
-ARYL = Paper(
-    "Aryl: An Elastic Cluster Scheduler for Deep Learning",
-    "Li et al.",
-    "arXiv",
-    2022,
-    "JCT, queueing delay, utilisation",
-)
+from ganger.recipes.registry import Amount, Duration, Name, Period, recipe
+from ganger.recipes.training.elasticity.aryl import ARYL
 
 
 class Choice(Enum):
@@ -29,24 +18,6 @@ class Choice(Enum):
 
     GREEDY = "greedy"
     EXACT = "exact"
-
-
-@recipe(
-    ARYL,
-    needs="durations, throughputs",
-    reconstructed="from the abstract and a survey: who runs keeps its least, and the sizes are"
-    " decided anew at each arrival and completion",
-    wants=("elastic jobs",),
-)
-def aryl() -> Policy:
-    """In two phases: what jobs need at least, the shortest first; then what is left, where it takes
-    most off completion times, by a multiple-choice knapsack.
-
-    Placed by best fit, the largest job first. Beside services that lend nodes (`--sharing aryl`) a
-    job has what it needs at least on the other nodes, and what it has beyond that on loan; one that
-    must not be preempted is never on loan.
-    """
-    return TargetPolicy("aryl", Decreasing(Elastic(two_phases)), place=BesideLoans())
 
 
 @recipe(
