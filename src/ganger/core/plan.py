@@ -143,8 +143,8 @@ class Route(Action, frozen=True, gc=False):
 
 class Lend(Action, frozen=True, gc=False):
     """Nodes that are named for some jobs are lent to those of `pool` from now on; "": they are back
-    with those that they are named for. Which are lent stands in `view.lent`. Nobody is moved by
-    that: who has to go is stopped in the same plan."""
+    with those that they are named for. Which are lent stands in `view.lent`. It moves no
+    job: those that have to leave are stopped in the same plan."""
 
     nodes: tuple[int, ...]
     pool: str = ""

@@ -472,17 +472,12 @@ def make(spec: str, *, bounded: bool = True) -> Policy:
     return cast("Policy", named.make(**arguments))
 
 
-def sharing_name(spec: str) -> str:
-    """The recipe for sharing that `aryl` or `separate(services=web)` is short for."""
-    word, bracket, rest = spec.strip().partition("(")
-    full = f"hybrid.{_folded(word)}"
-    return f"{full}{bracket}{rest}" if full in PLANES["hybrid"] else spec
-
-
 def make_sharing(spec: str, *, bounded: bool = True) -> Sharing:
     """How services and other jobs share, as `spec` describes it; `hybrid.` may be left out. Raises
     BadInput."""
-    named, arguments = parse(sharing_name(spec), bounded=bounded)
+    full = f"hybrid.{spec.strip()}"
+    short = _folded(full.partition("(")[0]) in PLANES["hybrid"]
+    named, arguments = parse(full if short else spec, bounded=bounded)
     if named.plane != "hybrid":
         raise BadInput(
             f"{named.name} does not say how services and other jobs share a cluster",

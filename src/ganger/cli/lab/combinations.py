@@ -101,13 +101,15 @@ def combinations(recipe: str, options: Mapping[str, Any]) -> list[Combination]:
     for rule in filter(None, rules):
         make_sharing(rule)
     several = [len(each) > 1 for each in (servings, inners, rules)]
-    found = list[Combination]()
+    every = list[Combination]()
     for name, (text, control, router), inner, rule in product(names, servings, inners, rules):
         words = (("serving", text), ("tuning", inner), ("sharing", rule))
-        told = [f"{what} {word}" for (what, word), many in zip(words, several, strict=True) if many]
-        label = ", ".join([name, *told]) if told else ""
-        found.append(Combination(name, inner, control, router, rule, label))
-    return found
+        differing = [
+            f"{what} {word}" for (what, word), many in zip(words, several, strict=True) if many
+        ]
+        label = ", ".join([name, *differing]) if differing else ""
+        every.append(Combination(name, inner, control, router, rule, label))
+    return every
 
 
 def halves(text: str) -> tuple[str, str]:

@@ -86,16 +86,16 @@ def refuse_sharing(trace: Trace, nodes: Nodes, setup: Setup, recipe: str | Polic
     node on loan in time."""
     if not setup.sharing:
         return
-    found = make_sharing(setup.sharing)
+    rule = make_sharing(setup.sharing)
     if not has_services(trace):
         raise BadInput("no services to share with", where="--sharing", mend="leave it out")
     if not setup.serving:
         what = "services have no recipe of their own, and so nothing to share"
         raise BadInput(what, where="--sharing", mend="add --serving, like scale.threshold")
-    if found.named:
-        _refuse_narrow(trace, nodes, found.named, loans=found.notice >= 0)
-    if found.notice >= 0:
-        _refuse_lasting(trace, setup, recipe, found.notice)
+    if rule.named:
+        _refuse_narrow(trace, nodes, rule.named, loans=rule.notice >= 0)
+    if rule.notice >= 0:
+        _refuse_lasting(trace, setup, recipe, rule.notice)
 
 
 def _refuse_narrow(trace: Trace, nodes: Nodes, named: str, *, loans: bool) -> None:

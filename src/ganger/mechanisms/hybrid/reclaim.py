@@ -1,6 +1,6 @@
 """Which nodes on loan are taken back: those whose return preempts the fewest jobs.
 
-A job that can do without what it has on a node shrinks, and that is no preemption.
+A job that can do without what it has on a node shrinks, and is not preempted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ EXACT_MOST: Final = 12
 
 @dataclass(frozen=True)
 class Tenancy:
-    """Who is on the nodes that may be taken back. `here`: by node, the GPUs there by job;
+    """Which jobs are on the nodes that may be taken back. `here`: by node, the GPUs there by job;
     `spare`: by job, how many GPUs it can do without."""
 
     here: Mapping[int, Mapping[int, int]]

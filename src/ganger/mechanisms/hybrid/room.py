@@ -1,4 +1,4 @@
-"""Services before all other jobs on one pool of nodes: who does not fit makes others go."""
+"""Services before all other jobs on one pool of nodes: a replica that does not fit preempts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AGAIN: Final = MINUTE
 
 
 class FirstMemory(msgspec.Struct):
-    """What the two recipes keep, and for whom room was made, and when."""
+    """What the two recipes keep, for which services room was made, and when."""
 
     serving: Any
     training: Any
@@ -52,7 +52,7 @@ class ServicesFirst:
         return tuple(dict.fromkeys((*orders_of(self.serving), *orders_of(self.training))))
 
     def decide(self, view: View, memory: FirstMemory | None) -> tuple[Plan, FirstMemory]:
-        """The plan of both, and who goes."""
+        """The plan of both, and the stops that make room."""
         memory = memory or FirstMemory(None, None)
         services, training = view.part(SERVICES), view.part(OTHERS)
         first, serving = ask(services, self.serving, memory.serving)
@@ -102,11 +102,11 @@ class ServicesFirst:
             sizes[other] = sum(slot.devices.bit_count() for slot in held)
             if view.at.on_preempt[other] != OnPreempt.NEVER:
                 for slot in held:
-                    there = here.setdefault(slot.node, {})
-                    there[other] = there.get(other, 0) + slot.devices.bit_count()
+                    tenants = here.setdefault(slot.node, {})
+                    tenants[other] = tenants.get(other, 0) + slot.devices.bit_count()
         may_go = sum(sizes.values()) - self.guarantee
         cells = {cell.index for cell in ledger.cells_for(view.draft.shape(job))}
-        found: list[tuple[int, int, int, list[int]]] = []
+        ranked: list[tuple[int, int, int, list[int]]] = []
         for node, jobs in here.items():
             if not ledger.up[node] or ledger.cell_of[node].index not in cells:
                 continue
@@ -117,5 +117,5 @@ class ServicesFirst:
                     lack -= jobs[other]
             gpus = sum(sizes[each] for each in chosen)
             if chosen and lack <= 0 and gpus <= may_go:
-                found.append((len(chosen), gpus, node, chosen))
-        return [chosen for *_, chosen in sorted(found)]
+                ranked.append((len(chosen), gpus, node, chosen))
+        return [chosen for *_, chosen in sorted(ranked)]

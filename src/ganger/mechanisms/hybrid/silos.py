@@ -59,10 +59,10 @@ class Lending:
         """GPUs of one type that services are to have until the next count has had its effect. It is
         not fewer than now and as many more as have ever been added in that time."""
         steps = 1 + ceil(self.notice / self.every)
-        told = float(self.forecast.ahead(series, steps).max())
+        foreseen = float(self.forecast.ahead(series, steps).max())
         rises = [after - before for before, after in zip(series, series[steps:], strict=False)]
         rising = series[-1] + max([0, *rises])
-        return ceil(max(told, float(rising), float(series[-1])) * (1 + self.headroom) - 1e-9)
+        return ceil(max(foreseen, float(rising), float(series[-1])) * (1 + self.headroom) - 1e-9)
 
 
 class SilosMemory(msgspec.Struct):
@@ -175,9 +175,9 @@ class Silos:
                 lacks[kind] = max(lacks.get(kind, 0), lack)
         back = list[int]()
         for kind, lack in sorted(lacks.items()):
-            there = [node for node in lent if view.ledger.cell_of[node].gpu_type == kind]
-            if lack > 0 and there:
-                tenancy = tenancy_of(view, there)
+            alike = [node for node in lent if view.ledger.cell_of[node].gpu_type == kind]
+            if lack > 0 and alike:
+                tenancy = tenancy_of(view, alike)
                 gpus = {node: int(view.nodes.gpus[node]) for node in tenancy.here}
                 back += self.lending.reclaim(tenancy, gpus, lack)
         return sorted(back)
@@ -217,28 +217,28 @@ def nodes_of(view: View, name: str) -> list[int]:
     nodes = view.nodes
     sets = [name in labels for labels in nodes.label_sets]
     pools = [name == nodes.pools[code] for code in range(len(nodes.pools.values))]
-    found = [
+    theirs = [
         node
         for node in range(nodes.n)
         if pools[int(nodes.pool[node])] or sets[int(nodes.labels[node])]
     ]
-    if not found or len(found) == nodes.n:
-        what = "every node is" if found else "no node is"
+    if not theirs or len(theirs) == nodes.n:
+        what = "every node is" if theirs else "no node is"
         raise BadInput(
             f"{what} named {name!r}, so that one side has none",
             where="sharing",
             mend=f"name nodes for services by their pool or a label, like 2x8xV100@{name}+6x8xV100",
         )
-    return found
+    return theirs
 
 
 def gpus_by_type(view: View, nodes: Collection[int]) -> dict[str, int]:
     """How many GPUs of each type these nodes have, of those that are up."""
-    ledger, found = view.ledger, dict[str, int]()
+    ledger, by_type = view.ledger, dict[str, int]()
     for node in nodes:
         kind = ledger.cell_of[node].gpu_type
-        found[kind] = found.get(kind, 0) + int(view.nodes.gpus[node]) * ledger.up[node]
-    return found
+        by_type[kind] = by_type.get(kind, 0) + int(view.nodes.gpus[node]) * ledger.up[node]
+    return by_type
 
 
 def held_by_type(view: View, services: View) -> dict[str, int]:
@@ -248,30 +248,30 @@ def held_by_type(view: View, services: View) -> dict[str, int]:
     for job in (*services.active.tolist(), *services.pending.tolist()):
         for slot in view.draft.holds(job) or ():
             devices[slot.node] = devices.get(slot.node, 0) | slot.devices
-    found = waiting_gpus(view, services)
+    by_type = waiting_gpus(view, services)
     for node, mask in devices.items():
         kind = view.ledger.cell_of[node].gpu_type
-        found[kind] = found.get(kind, 0) + mask.bit_count()
+        by_type[kind] = by_type.get(kind, 0) + mask.bit_count()
     for service, replicas in replicas_of(services).items():
         shape = view.draft.shape(service)
         cells = view.ledger.cells_for(shape)
         if cells and view.draft.holds(service) == ():
             coming = view.spawning.get(service, 0) or (0 if replicas else shape.roles[0].size)
             kind, gpus = cells[0].gpu_type, coming * shape.roles[0].needs.gpus
-            found[kind] = found.get(kind, 0) + gpus
-    return found
+            by_type[kind] = by_type.get(kind, 0) + gpus
+    return by_type
 
 
 def waiting_gpus(view: View, services: View) -> dict[str, int]:
     """GPUs that services wait for and have no room for, by the type that each prefers."""
-    found: dict[str, int] = {}
+    by_type: dict[str, int] = {}
     for job in services.pending.tolist():
         shape = view.draft.shape(job)
         cells = view.ledger.cells_for(shape)
         if shape.gpus and cells and view.draft.holds(job) is None:
             kind = cells[0].gpu_type
-            found[kind] = found.get(kind, 0) + shape.gpus
-    return found
+            by_type[kind] = by_type.get(kind, 0) + shape.gpus
+    return by_type
 
 
 def occupied(view: View) -> set[int]:
@@ -282,7 +282,7 @@ def occupied(view: View) -> set[int]:
 
 
 def tenancy_of(view: View, nodes: Collection[int]) -> Tenancy:
-    """Who is on these nodes; those are left out on which somebody must not be preempted."""
+    """Which jobs are on these nodes, without nodes that have one which must not be preempted."""
     here: dict[int, dict[int, int]] = {node: {} for node in nodes}
     spare: dict[int, int] = {}
     for job, (shape, placement) in sorted(view.ledger.holds.items()):

@@ -20,7 +20,7 @@ ARYL = Paper(
 @recipe(
     ARYL,
     needs="durations, throughputs",
-    reconstructed="from the abstract and a survey: who runs keeps its least, and the sizes are"
+    reconstructed="from the abstract and a survey: a job that runs keeps its least, and the sizes are"
     " decided anew at each arrival and completion",
     wants=("elastic jobs",),
 )

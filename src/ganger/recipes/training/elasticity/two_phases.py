@@ -55,9 +55,9 @@ class Decreasing:
 
     def sizes(self, view: View, ids: Ids) -> Sizes:
         """Its sizes, in that order; of equals the first to come."""
-        found = self.inner.sizes(view, ids)
-        order = np.lexsort((found.ids, -found.gpus))
-        return Sizes(found.ids[order], found.gpus[order])
+        sizes = self.inner.sizes(view, ids)
+        order = np.lexsort((sizes.ids, -sizes.gpus))
+        return Sizes(sizes.ids[order], sizes.gpus[order])
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +98,8 @@ class BesideLoans(Place):
     ) -> Placement | None:
         """Where `gpus` GPUs are on loan, of the type that the job has as its `own`."""
         kind = ledger.cell_of[own[0].node].gpu_type
-        there = ledger.cells_for(view.draft.shape(job)) if cells is None else cells
-        there = [cell for cell in there if cell.gpu_type == kind]
+        allowed = ledger.cells_for(view.draft.shape(job)) if cells is None else cells
+        allowed = [cell for cell in allowed if cell.gpu_type == kind]
         others = [node for node in range(view.nodes.n) if node not in view.lent]
         with ledger.hidden(others):
-            return Place.find(self, view, ledger, job, there, gpus)
+            return Place.find(self, view, ledger, job, allowed, gpus)
