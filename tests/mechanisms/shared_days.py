@@ -27,9 +27,9 @@ POOLS = ClusterSpec(
 
 
 def web(most: int = 12) -> Work:
-    """A service of one to `most` replicas with a GPU each."""
+    """A service of one to `most` replicas with a GPU each, that ends when no more requests come."""
     shape = Shape((Role(size=1, least=1, most=most),))
-    return job("web", 0, None, kind=Kind.SERVE, shape=shape)
+    return job("web", 0, 9600, kind=Kind.SERVE, shape=shape)
 
 
 def day(seed: int) -> tuple[Trace, dict[str, Load]]:

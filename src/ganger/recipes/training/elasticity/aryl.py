@@ -20,8 +20,8 @@ ARYL = Paper(
 @recipe(
     ARYL,
     needs="durations, throughputs",
-    reconstructed="from the abstract and a survey: a job that runs keeps its least, and the sizes are"
-    " decided anew at each arrival and completion",
+    reconstructed="from the abstract and a survey: a job that runs keeps its least, and the sizes"
+    " are decided anew at each arrival and completion",
     wants=("elastic jobs",),
 )
 def aryl() -> Policy:
