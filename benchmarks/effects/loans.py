@@ -110,7 +110,8 @@ def aryl() -> Effect:
     return Effect(
         "aryl",
         "a day and a half, Poisson, 900 jobs of up to 8 GPUs, a quarter elastic, load 1.2 on"
-        " 4x8 V100, beside four services with a day's rhythm on 4x8; `--sharing aryl --training aryl` beside"
+        " 4x8 V100, beside four services with a day's rhythm on "
+        "4x8; `--sharing aryl --training aryl` beside"
         " `separate` and `fifo(walk=skip)`",
         "queueing 1.53 and JCT 1.50 times lower, usage up to 26.9 % higher",
         ours,
