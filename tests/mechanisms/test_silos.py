@@ -9,16 +9,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bench import Bench
+from bench import Bench, on
 from ganger.core.errors import BadInput, InvariantError
-from ganger.core.events import Submitted
+from ganger.core.events import NodeDown, Started, Submitted
 from ganger.core.plan import Lend, Plan, Resize, Stop
 from ganger.core.profiles import Load
-from ganger.core.spec import ClusterSpec, NodeSpec, OnPreempt, Role, Shape
+from ganger.core.spec import ClusterSpec, Kind, NodeSpec, OnPreempt, Role, Shape
 from ganger.core.state.snapshot import capture
 from ganger.core.units import MINUTE, SECOND
+from ganger.core.view import View
 from ganger.lab.log import LogWriter, replay
 from ganger.lab.simulation import Setup, run_one
+from ganger.mechanisms.common.two_level import regrant
 from ganger.mechanisms.hybrid import reclaim
 from ganger.mechanisms.hybrid.silos import Lending
 from ganger.sim.physics import Costs
@@ -219,3 +221,31 @@ def test_what_is_on_loan_stands_in_the_tables_and_in_a_snapshot() -> None:
     assert capture(bench.kernel).settings.lent == bench.kernel.view.lent == {2: "training"}
     with pytest.raises(InvariantError, match="no node 3"):
         bench.feed(2, Submitted(2), then=[Lend((3,), "training")])
+
+
+class Growing:
+    """Gives the first job, a search, two GPUs, and four when node 1 is down."""
+
+    name = "growing"
+
+    def decide(self, view: View, memory: None) -> tuple[Plan, None]:
+        """Start it, then give it another grant."""
+        inside = view.inside(0)
+        if inside is not None and not view.ledger.up[1]:
+            regrant(view, inside, 0, 4)
+        elif 0 in view.pending.tolist():
+            view.draft.start(0, on(0b11))
+        return view.draft.plan(), None
+
+
+def test_a_search_does_not_grow_onto_a_node_that_takes_nobody() -> None:
+    """A node that is down, as nodes of services are for a search beside them."""
+    shape = Shape((Role(size=2, least=1, most=4),))
+    search = job("search", 0, None, kind=Kind.TUNE, shape=shape)
+    child = job("trial", 0, 9, size=1, parent="search")
+    bench = Bench(search, child, on=cluster(2, 2), policy=Growing())
+    bench.feed(0, Submitted(0))
+    bench.feed(1, Started(0, 1))
+    plan = bench.feed(2, Submitted(1), NodeDown(1))
+    assert plan is not None
+    assert plan.actions == [], "there is no more than it has"
