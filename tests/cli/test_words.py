@@ -138,7 +138,8 @@ def test_a_recipe_is_shown_with_a_command_that_runs_it(plane: str) -> None:
         assert shown[-2] == "For example:"
         assert words[0] == "ganger"
         assert words[-2:] == ["--router", "swayam"] or name != "scale.asked"
-        spec = words[words.index("--serving" if plane == "serving" else "--recipe") + 1]
+        option = {"serving": "--serving", "hybrid": "--sharing"}.get(plane, "--recipe")
+        spec = words[words.index(option) + 1]
         found, given = registry.parse(spec)
         assert found.name == name
         told = [word for word in found.defaults().values() if word not in ("", "none", "never")]

@@ -115,6 +115,7 @@ SAID: dict[type[Struct], dict[str, Any]] = {
     plan.Resize: {"waits": ()},
     plan.Suspend: {"yields": False},
     plan.Spawn: {"n": 1, "copies": None},
+    plan.Lend: {"pool": ""},
     plan.Reason: {"shape": -1, "tenant": -1, "evidence": {}, "until": 1023, "within": -1},
     plan.Plan: {"actions": [], "reasons": [], "wake": 1 << 62, "until": 1023, "basis": -1},
     world.Task: {"items": 1, "step": 0, "arrival": 0, "deadline": 1 << 62, "inputs": ()},

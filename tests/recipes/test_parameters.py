@@ -9,7 +9,7 @@ import pytest
 
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
-from ganger.core.spec import Kind, Role, Shape
+from ganger.core.spec import ClusterSpec, Kind, NodeSpec, Role, Shape
 from ganger.core.units import HOUR, SECOND
 from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel
@@ -27,6 +27,12 @@ ALL = [
     for name in registry.recipes(plane)
     for key in registry.find(name).parameters
 ]
+SIDES = ClusterSpec(
+    (
+        NodeSpec(count=1, gpus=4, gpu_type="V100"),
+        NodeSpec(count=1, gpus=4, gpu_type="V100", pool="serving"),
+    )
+)
 WORKS = [job(f"j{i}", i / 1000, 0.005, size=1 + i % 2, tenant="ab"[i % 2]) for i in range(4)]
 
 OTHERS = [
@@ -92,6 +98,9 @@ OURS: dict[str, str] = {
     "gpoeo": "limit=0.05",
     "jahani": "penalty=10.0, window=6, nodes=200, gap=0.01",
     "gadget": "interval=10m 00s, reserve=0.1",
+    "hybrid.aryl": "services=serving, every=5m 00s, notice=2m 00s, headroom=0.25, reclaim=greedy",
+    "hybrid.priorities": "guarantee=0",
+    "hybrid.separate": "services=serving",
     "jpas": "levels=4, interval=1m 00s, walk=skip",
     "mlcloudprice": "every=24h 00m, stay=24h 00m, move=5m 00s",
     "oasis": "slot=10m 00s, horizon=144, half=8h 00m, times=, values=",
@@ -227,6 +236,12 @@ OURS: dict[str, str] = {
 """Defaults that are a choice of ours, or of a source that we know by its behaviour only."""
 
 
+def shared(rule: str) -> Policy:
+    """Services and jobs under a rule for sharing."""
+    joined = registry.make_sharing(rule).join
+    return joined(registry.make("scale.static-peak"), registry.make("fifo"))
+
+
 @pytest.mark.parametrize(
     "name", [name for plane in registry.PLANES for name in registry.recipes(plane)]
 )
@@ -247,6 +262,10 @@ def test_a_hostile_value_is_one_error_or_a_run_that_ends(name: str, key: str) ->
         with suppress(BadInput):  # anything else that is raised fails, and so does not ending
             if plane == "requests":
                 serve(registry.make_router(f"{name}({key}={value})"), MODELS, lanes(2), ASKED)
+                continue
+            if plane == "hybrid":
+                both = shared(f"{name}({key}={value})")
+                play(both, WORKS + OTHERS, SIDES, until=3600 * SECOND)
                 continue
             policy: Policy = registry.make(f"{name}({key}={value})")
             works = WORKS if plane == "training" else WORKS + OTHERS
@@ -323,14 +342,17 @@ def test_no_duration_keeps_a_run_from_ending_in_practice(name: str, key: str) ->
     """Jobs of hours: a dozen steps a second at most with the least duration that is stated, and
     with a microsecond where that is accepted."""
     least = registry.find(name).values()[key]["least"]
-    tunes = registry.find(name).plane == "tuning"
+    plane = registry.find(name).plane
+    tunes, hybrid = plane == "tuning", plane == "hybrid"
     for value in (f"{least:g}s", "1us"):
         with suppress(BadInput):
-            policy: Policy = registry.make(f"{name}({key}={value})")
+            spec = f"{name}({key}={value})"
+            policy: Policy = shared(spec) if hybrid else registry.make(spec)
             if tunes:
                 policy = TwoLevel(registry.make("fifo"), policy)
-            works = HOURS + OTHERS if tunes else HOURS
-            run = play(policy, works, cluster(1, 4), until=120 * SECOND)
+            works = HOURS + OTHERS if tunes or hybrid else HOURS
+            on = SIDES if hybrid else cluster(1, 4)
+            run = play(policy, works, on, until=120 * SECOND)
             assert run.kernel.revision < 12 * 120, value
 
 

@@ -79,6 +79,7 @@ def recipes_for(*planes: str) -> Complete:
 
 recipes = recipes_for("training")
 inner_recipes = recipes_for("tuning", "training")
-serving_recipes = recipes_for("serving", "training")
+serving_recipes = recipes_for("serving", "training", "requests")
 routers = recipes_for("requests")
-all_recipes = recipes_for("training", "serving", "tuning", "requests")
+sharing_recipes = recipes_for("hybrid")
+all_recipes = recipes_for("training", "serving", "tuning", "requests", "hybrid")

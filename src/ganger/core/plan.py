@@ -141,6 +141,15 @@ class Route(Action, frozen=True, gc=False):
     weights: dict[int, float]
 
 
+class Lend(Action, frozen=True, gc=False):
+    """Nodes that are named for some jobs are lent to those of `pool` from now on; "": they are back
+    with those that they are named for. Which are lent stands in `view.lent`. It moves no
+    job: those that have to leave are stopped in the same plan."""
+
+    nodes: tuple[int, ...]
+    pool: str = ""
+
+
 SPAWNED_MAX = 10_000
 """How many rows a policy may have asked for that are not there yet, per parent."""
 RETIRED, PAUSED = "retired", "paused"
@@ -149,7 +158,18 @@ aside, in `view.paused`, until it is started again."""
 
 
 AnyAction: TypeAlias = (
-    Start | Stop | Resize | Suspend | Resume | Tune | Provision | Spawn | Retire | AskAt | Route
+    Start
+    | Stop
+    | Resize
+    | Suspend
+    | Resume
+    | Tune
+    | Provision
+    | Spawn
+    | Retire
+    | AskAt
+    | Route
+    | Lend
 )
 
 

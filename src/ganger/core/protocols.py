@@ -55,7 +55,18 @@ class Capabilities(msgspec.Struct, frozen=True):
     """
 
     actions: frozenset[str] = frozenset(
-        {"Resize", "Suspend", "Resume", "Tune", "Provision", "Spawn", "Retire", "AskAt", "Route"}
+        {
+            "Resize",
+            "Suspend",
+            "Resume",
+            "Tune",
+            "Provision",
+            "Spawn",
+            "Retire",
+            "AskAt",
+            "Route",
+            "Lend",
+        }
     )
     grants: bool = True
     reports: bool = True

@@ -193,6 +193,8 @@ class View:
         """The jobs that share GPUs on terms of a policy before this one. What this decision does
         not tune is withdrawn."""
         self.routes: Mapping[int, Mapping[int, float]] = settings.routes
+        self.lent: Mapping[int, str] = settings.lent
+        """By node that is lent: to whom (`Lend`)."""
         self.spawning: Mapping[int, int] = settings.spawning
         """By parent: children that were asked for and are not there yet."""
         self.resumable: Set[int] = frozenset()

@@ -29,6 +29,7 @@ from ganger.core.events import (
     Woke,
 )
 from ganger.core.plan import (
+    Lend,
     Plan,
     Provision,
     Resize,
@@ -59,6 +60,7 @@ IGNORED: Final = {
     Tune: "does not turn such knobs of jobs",
     Provision: "does not switch machines on or off",
     Route: "does not route requests",
+    Lend: "does not lend nodes",
 }
 """Kinds of action that nothing is done about, and what the engine does not do. Of the knobs of a
 Tune, only terms are turned on which jobs share devices: those with a `request`."""

@@ -26,6 +26,8 @@ class Task(NamedTuple):
     trace: Trace
     setup: Setup
     load: float = 1.0
+    label: str = ""
+    """What it is called among others of the same recipe; "": as the recipe."""
 
 
 def simulate(
@@ -185,5 +187,5 @@ def _do(job: _Job, number: int, progress: Callable[[float], None] | None) -> Run
         if limit is None:
             raise
         return str(error)
-    run.load = task.load
+    run.load, run.recipe = task.load, task.label or run.recipe
     return run

@@ -75,6 +75,8 @@ class Header(msgspec.Struct, forbid_unknown_fields=True):
     """The recipe for services, if the trace has any and they have one of their own."""
     router: str = ""
     """The recipe for their requests, where those are answered one by one."""
+    sharing: str = ""
+    """The rule by which they share the cluster with other jobs, if it is not the plain one."""
 
 
 class LoggedJob(msgspec.Struct, forbid_unknown_fields=True):
@@ -150,6 +152,7 @@ class LogWriter:
                 setup.inner if families(trace, setup.inner) else "",
                 setup.serving if has_services(trace) else "",
                 "" if setup.traffic is None else setup.traffic.router,
+                setup.sharing if has_services(trace) else "",
             )
         )
         for job in range(trace.jobs):
@@ -377,7 +380,8 @@ def remade(
     """A kernel as that of the logged run: at its begin, or in the state of `snapshot`."""
     header, setup = log.header, world.setup
     policy = load_policy(header.policy, recorded=True, bounded=False)
-    policy = composed(policy, log.trace, header.inner or "fifo", header.serving, recorded=True)
+    inner, sharing = header.inner or "fifo", header.sharing
+    policy = composed(policy, log.trace, inner, header.serving, sharing, recorded=True)
     policy = with_budgets(policy, header.cluster)
     oracle = make_oracle(log.trace, world.physics, setup, world.truth)
     if snapshot is not None:

@@ -454,6 +454,7 @@ def _run_json(run: Run, path: str | None) -> dict[str, Any]:
         "notes": list(run.notes),
         **({"services": run.services} if run.services else {}),
         **({"experiments": [each.to_json() for each in run.searches]} if run.searches else {}),
+        **({} if run.loans is None else {"loans": run.loans._asdict()}),
         **({"energy": run.account.as_json()} if run.account is not None else {}),
         **({"cost": {**run.cost, "all": sum(run.cost.values())}} if run.cost else {}),
         **({} if run.waited is None else {"waited": [one._asdict() for one in run.waited]}),

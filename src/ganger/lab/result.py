@@ -56,6 +56,26 @@ class Together(NamedTuple):
     speed: float
 
 
+class Loans(NamedTuple):
+    """What services lent to other jobs. At each of `seconds` so many GPUs were on loan (`lent`), of
+    which other jobs held so many (`used`); both hold until the next.
+
+    `loans` and `returns`: how often a node was lent, and went back; `stopped` and `shrunk`: jobs
+    that had to leave, and that went on with fewer GPUs; `longest_return_seconds`: the longest that
+    a node took until the last of them had let go of it."""
+
+    seconds: list[float]
+    lent: list[int]
+    used: list[int]
+    lent_gpu_hours: float
+    used_gpu_hours: float
+    loans: int
+    returns: int
+    stopped: int
+    shrunk: int
+    longest_return_seconds: float
+
+
 @dataclass(repr=False)
 class Timeline:
     """Samples over time; every array as long as `seconds`. Each value holds until the next."""
@@ -166,6 +186,8 @@ class Run:
     """What ran on their lanes, for the report; only where that was asked for (`Traffic.watch`)."""
     searches: list[TuningRun] = field(default_factory=list)
     """What became of each experiment of `Setup`."""
+    loans: Loans | None = None
+    """What was on loan; None where nothing ever was, or where that was not recorded."""
     account: Account | None = None
     """What it drew and cost; None where that was not recorded."""
     notes: list[str] = field(default_factory=list)

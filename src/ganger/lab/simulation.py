@@ -21,6 +21,7 @@ from ganger.lab.outages import with_revocations
 from ganger.lab.result import Run
 from ganger.lab.simulating.answering import profiles_of
 from ganger.lab.simulating.job_table import job_table
+from ganger.lab.simulating.loans import LoanRecorder
 from ganger.lab.simulating.oracles import make_oracle
 from ganger.lab.simulating.policies import (
     blame,
@@ -38,6 +39,7 @@ from ganger.lab.simulating.recorder import GANTT_JOBS, Recorder
 from ganger.lab.simulating.refusals import (
     refuse_deaf,
     refuse_impossible,
+    refuse_sharing,
     refuse_stranded,
     refuse_unknown_services,
 )
@@ -81,13 +83,14 @@ def run_one(
     trace = where_it_runs(trace, setup.profiles, [kind for kind in nodes.type_specs if kind.name])
     refuse_impossible(trace, nodes, setup.inner)
     refuse_deaf(trace, setup)
+    refuse_sharing(trace, nodes, setup, recipe)
     physics = Physics(nodes, setup.profiles, setup.costs)
     truth = Truth(trace.duration[: trace.jobs], physics)
     policy = load_policy(recipe) if isinstance(recipe, str) else recipe
     kernel = Kernel(
         nodes,
         trace.declared,
-        with_budgets(composed(policy, trace, setup.inner, setup.serving), cluster),
+        with_budgets(composed(policy, trace, setup.inner, setup.serving, setup.sharing), cluster),
         oracle=make_oracle(trace, physics, setup, truth),
         seed=setup.seed,
         validate=setup.validate,
@@ -215,6 +218,7 @@ class _Notes:
         )
         self.waited = WaitRecorder(kernel) if setup.why else None
         self.company = _company(kernel) if setup.why else None
+        self.loans = LoanRecorder(kernel) if setup.sharing else None
         self.meter = _meter(kernel, setup) if record or setup.prices else None
         self._trace, self._setup = trace, setup
 
@@ -227,7 +231,15 @@ class _Notes:
             ticker = Ticker(kernel, self._trace, self._setup.until, progress)
         journals = [
             each
-            for each in (self.recorder, self.waited, self.company, self.meter, other, ticker)
+            for each in (
+                self.recorder,
+                self.waited,
+                self.company,
+                self.loans,
+                self.meter,
+                other,
+                ticker,
+            )
             if each is not None
         ]
         if journals:
@@ -247,6 +259,7 @@ class _Notes:
             "segments": recorder.segments if recorder is not None else None,
             "waited": self.waited.close(now) if self.waited is not None else None,
             "company": self.company.close(now) if self.company is not None else None,
+            "loans": self.loans.close(now) if self.loans is not None else None,
             "account": self._account(kernel),
         }
 

@@ -149,6 +149,28 @@ def experiments_table(runs: Sequence[Run]) -> RenderableType:
     )
 
 
+def loans_table(runs: Sequence[Run]) -> RenderableType:
+    """What was on loan in every run, and what became of it."""
+    table = _table("loans")
+    table.add_column("recipe", overflow="fold")
+    titles = ("lent", "used", "loans", "returns", "stopped", "shrunk", "longest return")
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
+    for run in runs:
+        if run.loans is not None:
+            loans = run.loans
+            hours = [f"{hours:,.1f}" for hours in (loans.lent_gpu_hours, loans.used_gpu_hours)]
+            counts = (loans.loans, loans.returns, loans.stopped, loans.shrunk)
+            table.add_row(
+                _told_apart(run, runs),
+                *hours,
+                *map(str, counts),
+                duration(loans.longest_return_seconds),
+            )
+    words = "GPU-hours that were on loan, and that other jobs held of them; jobs that had to leave."
+    return Stack(table, Text(words, style="dim"))
+
+
 def limits_kept(figures: Mapping[str, Any]) -> str:
     """Whether deadline and budget were kept, as far as there are any."""
     kept = [figures[name] for name in ("deadline_kept", "budget_kept") if figures[name] is not None]

@@ -1,6 +1,7 @@
 """Recipes by name, with their papers and parameters.
 
-A recipe is a function whose parameters have defaults and that returns a policy, or a router. Its
+A recipe is a function whose parameters have defaults and that returns a policy, a router, or
+a rule for sharing. Its
 module is named in `PLANES`, so that listing imports nothing. It is written `name` or `name(x=1)`.
 """
 
@@ -16,6 +17,7 @@ from typing import Any, TypeVar, cast, get_type_hints
 from ganger.core.errors import BadInput
 from ganger.core.protocols import Policy
 from ganger.core.serving.router import Router
+from ganger.mechanisms.hybrid.sharing import Sharing
 from ganger.recipes.anatomy import mechanisms_of
 from ganger.recipes.parameters import Amount as Amount
 from ganger.recipes.parameters import Count as Count
@@ -55,7 +57,7 @@ class Recipe:
     values with which it must know durations, too."""
 
     name: str
-    make: Callable[..., Policy | Router]
+    make: Callable[..., Policy | Router | Sharing]
     paper: Paper
     needs: str = "nothing"
     reconstructed: str = ""
@@ -211,6 +213,7 @@ CATALOGUE: dict[str, str] = {
     **dict.fromkeys(("jpas", "parrot", "ada-srsf", "gadget"), _T + "network.recipes"),
     **dict.fromkeys(("oasis", "aonline"), _T + "market.recipes"),
     "rifling": _T + "learned.recipes",
+    "aryl": _T + "elasticity.aryl",
     **dict.fromkeys(
         ("andreas", "cynthia", "fc2", "gpoeo", "jahani", "mlcloudprice"), _T + "renting.recipes"
     ),
@@ -265,12 +268,20 @@ PLANES: dict[str, dict[str, str]] = {
         **dict.fromkeys(("tolerance-tiers", "cocktail", "parm"), _S + "ensembles.recipes"),
         **dict.fromkeys(("irina",), _S + "sharing.recipes"),
     },
+    "hybrid": {
+        **dict.fromkeys(
+            ("hybrid.first", "hybrid.separate", "hybrid.priorities"),
+            "ganger.recipes.hybrid.baselines",
+        ),
+        "hybrid.aryl": "ganger.recipes.hybrid.loans",
+    },
 }  # fmt: skip
 """By what a recipe decides over, the same: all jobs; services (`--serving`); the trials of one
-search (`--inner`); requests to models (`ganger simulate REQUESTS --models FILE`)."""
+search (`--inner`); requests to models (`ganger simulate REQUESTS --models FILE`); how services and
+other jobs share a cluster, each under a recipe of its own (`--sharing`)."""
 _MODULES = {name: module for plane in PLANES.values() for name, module in plane.items()}
 
-Makes = TypeVar("Makes", bound=Callable[..., Policy | Router])
+Makes = TypeVar("Makes", bound=Callable[..., Policy | Router | Sharing])
 _registered: dict[str, Recipe] = {}
 
 
@@ -447,6 +458,12 @@ def parse(spec: str, *, bounded: bool = True) -> tuple[Recipe, dict[str, Any]]:
 def make(spec: str, *, bounded: bool = True) -> Policy:
     """The policy that `spec` describes, as `parse` reads it. Raises BadInput."""
     named, arguments = parse(spec, bounded=bounded)
+    if named.plane == "hybrid":
+        raise BadInput(
+            f"{named.name} is a rule by which two recipes share a cluster",
+            where="recipe",
+            mend=f"use it as --sharing {named.name}",
+        )
     if named.plane == "requests":
         raise BadInput(
             f"{named.name} decides over requests, not over jobs",
@@ -454,6 +471,21 @@ def make(spec: str, *, bounded: bool = True) -> Policy:
             mend=f"ganger simulate REQUESTS --models FILE --recipe {named.name}",
         )
     return cast("Policy", named.make(**arguments))
+
+
+def make_sharing(spec: str, *, bounded: bool = True) -> Sharing:
+    """How services and other jobs share, as `spec` describes it; `hybrid.` may be left out. Raises
+    BadInput."""
+    full = f"hybrid.{spec.strip()}"
+    short = _folded(full.partition("(")[0]) in PLANES["hybrid"]
+    named, arguments = parse(full if short else spec, bounded=bounded)
+    if named.plane != "hybrid":
+        raise BadInput(
+            f"{named.name} does not say how services and other jobs share a cluster",
+            where="--sharing",
+            mend="there are " + ", ".join(each[len("hybrid.") :] for each in recipes("hybrid")),
+        )
+    return cast("Sharing", named.make(**arguments))
 
 
 def make_router(spec: str) -> Router:

@@ -184,6 +184,8 @@ RUN: Final = {
     " --requests r.csv --models models.toml",
     "tuning": "ganger simulate experiment.toml --curves curves.csv --recipe {}",
     "requests": "ganger requests simulate r.csv --models models.toml --fleet T4:4 --recipe {}",
+    "hybrid": "ganger simulate jobs.csv --cluster 2x8xV100@serving+6x8xV100"
+    " --serving scale.threshold --rates rates.csv --sharing {}",
 }
 """By the plane of a recipe, a command that runs it."""
 RUN_WITH: Final = {"scale.asked": " --router swayam"}

@@ -170,6 +170,7 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
             company_table,
             comparison,
             experiments_table,
+            loans_table,
             services_table,
             waiting_table,
         )
@@ -180,6 +181,8 @@ def show(runs: list[Run], options: dict[str, Any]) -> None:
             console.print(breakdown_table(run, options["by"]))
         if any(run.services for run in runs):
             console.print(services_table(runs))
+        if any(run.loans is not None for run in runs):
+            console.print(loans_table(runs))
         if any(run.searches for run in runs):
             console.print(experiments_table(runs))
         if options["bill"] or any(run.cost for run in runs):

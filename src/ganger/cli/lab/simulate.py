@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ganger.cli import completion
+from ganger.cli.lab.combinations import combinations, planes_options
 from ganger.cli.lab.shown_runs import log_one, output_options, run_and_show
 from ganger.cli.options import (
     cost_options,
@@ -26,6 +28,7 @@ from ganger.core.units import shown
 if TYPE_CHECKING:
     from ganger.core.spec import ClusterSpec
     from ganger.lab.api import Task
+    from ganger.lab.tuning.beside import Entry
 
 DEMO_RECIPES = "fifo,backfill,helios,sjf,las,tiresias,srtf,gavel"
 
@@ -58,6 +61,7 @@ Examples:
 )
 @click.option(
     "--recipe",
+    "--training",
     "-r",
     "recipe",
     default="fifo",
@@ -65,23 +69,7 @@ Examples:
     shell_complete=completion.recipes,
     help="Recipes, comma separated; parameters in parentheses; or FILE.py:Class.",
 )
-@click.option(
-    "--inner",
-    default="fifo",
-    show_default=True,
-    shell_complete=completion.inner_recipes,
-    metavar="RECIPE",
-    help="The recipe that divides what a job of kind `tune` holds among"
-    " the jobs that name it as their parent.",
-)
-@click.option(
-    "--serving",
-    default="",
-    shell_complete=completion.serving_recipes,
-    metavar="RECIPE",
-    help="The recipe for jobs of kind `serve`. It is asked first, and the other recipe"
-    " divides what is left. Default: one recipe for all.",
-)
+@planes_options
 @click.option(
     "--rates",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -105,14 +93,6 @@ Examples:
     "--models",
     type=click.Path(dir_okay=False, path_type=Path),
     help="What the models of --requests take.",
-)
-@click.option(
-    "--router",
-    default="serve.triton",
-    show_default=True,
-    shell_complete=completion.routers,
-    metavar="RECIPE",
-    help="The recipe that batches --requests.",
 )
 @click.option("--slo", metavar="TIME", help="Deadline of --requests that state none.")
 @click.option(
@@ -270,7 +250,7 @@ def simulate(
     if scenario:
         from ganger.cli.lab.serving.scenario import run_scenario
 
-        run_scenario(trace, options)
+        run_scenario(trace, {**options, "recipe": recipe})
     elif options["models"] is not None and options["requests"] is None:
         from ganger.cli.lab.serving.comparison import serve_on_cluster
 
@@ -293,10 +273,8 @@ def simulate_jobs(
     there are some where there is no trace. Raises BadInput."""
     from ganger.core.units import parse_duration
     from ganger.lab.api import Task
-    from ganger.lab.simulating.policies import load_policy
     from ganger.lab.simulating.setup import Setup
     from ganger.lab.tuning.beside import entered
-    from ganger.recipes.registry import split_specs
     from ganger.sim.physics import Costs
     from ganger.workloads.clusters import load_cluster
     from ganger.workloads.trace import no_jobs
@@ -320,8 +298,6 @@ def simulate_jobs(
         costs=costs,
         validate=options["validate"],
         speed_noise=options["speeds"],
-        inner=options["inner"],
-        serving=options["serving"],
         loads=_rates(options["rates"]),
         traffic=options["traffic"],
         window=_window(options["window"]),
@@ -329,33 +305,40 @@ def simulate_jobs(
         prices=options.get("prices", {}),
         carbon=-1.0 if options["carbon"] is None else options["carbon"],
     )
-    names = split_specs(recipe)
-    if not names:
-        raise BadInput("it names none", where="--recipe", mend="write like fifo,las")
-    for part, plane in ((options["inner"], "tuning"), (options["serving"], "serving")):
-        if part:  # also where the trace has no such jobs: a word that is wrong
-            load_policy(part, plane=plane)
+    chosen = combinations(recipe, options)
     base = no_jobs() if trace is None else load_with_options(trace, options)
     spec = load_cluster(cluster or base.cluster or missing_cluster())
     seeds = parse_seeds(options["seeds"])
     tasks: list[Task] = []
     for load in _loads(options["load"]):
         loaded = base if load is None else _scaled(base, load, spec.gpus)
-        if entries := options.get("entries"):
-            loaded, setup = entered(loaded, setup, entries, spec)
         failing = {seed: _outages(options["outages"], spec, loaded, seed) for seed in seeds}
+        beside = {
+            inner: entered(loaded, setup, _judged(options.get("entries"), inner), spec)
+            for inner in dict.fromkeys(each.inner for each in chosen)
+        }
         tasks += [
-            Task(name, loaded, replace(setup, seed=seed, outages=failing[seed]), load or 1.0)
-            for name in names
+            Task(each.recipe, beside[each.inner][0], seeded, load or 1.0, each.label)
+            for each in chosen
             for seed in seeds
+            for seeded in (
+                replace(each.setup(beside[each.inner][1]), seed=seed, outages=failing[seed]),
+            )
         ]
     files = (options[name] or "" for name in ("rates", "requests", "models", "profiles", "outages"))
-    own = (name.partition(":")[0] for name in names)
+    own = dict.fromkeys(each.recipe.partition(":")[0] for each in chosen)
     options["inputs"] = [trace or "", cluster or "", *files, *own, *options.get("files", ())]
     if options["log"] is not None:
         log_one(tasks, spec, options)
     else:
         run_and_show(tasks, spec, options)
+
+
+def _judged(entries: Sequence[Entry] | None, recipe: str) -> Sequence[Entry]:
+    """The experiments, with another recipe over their trials if there is one."""
+    if not entries or not recipe:
+        return entries or ()
+    return [replace(each, recipe=recipe) for each in entries]
 
 
 def _refuse_nan(options: dict[str, Any]) -> None:

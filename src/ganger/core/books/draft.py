@@ -217,8 +217,8 @@ class Draft:
         self.stop(job, PAUSED)
 
     def act(self, action: AnyAction) -> None:
-        """Add an action that moves no devices: Tune, Provision, Spawn, Route, AskAt; Suspend of a
-        job that keeps its devices, and its Resume."""
+        """Add an action that moves no devices: Tune, Provision, Spawn, Route, AskAt, Lend;
+        Suspend of a job that keeps its devices, and its Resume."""
         self._others.append(action)
 
     def add_missing(self, actions: Iterable[AnyAction]) -> None:

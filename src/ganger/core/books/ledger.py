@@ -311,7 +311,7 @@ class Ledger(Occupancy):
 
     @contextmanager
     def hidden(self, nodes: list[int]) -> Iterator[None]:
-        """Search as if `nodes` were down. Only searching is allowed meanwhile."""
+        """Search and draw as if `nodes` were down. Nothing else is allowed meanwhile."""
         up = [node for node in nodes if self.up[node]]
         for node in up:
             self._switch(node, False)

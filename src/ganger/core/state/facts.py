@@ -3,7 +3,8 @@ what policies have set for them.
 
 `view.trials` has the reports, also of other jobs that evaluate their model; `view.services` the
 last windows. With `AskAt` a policy is asked only when a trial reaches an epoch. What policies set
-with `Tune` and `Route` stands in `view.knobs` and `view.routes`, and in the snapshot.
+with `Tune`, `Route` and `Lend` stands in `view.knobs`, `view.routes` and `view.lent`, and in the
+snapshot.
 """
 
 from __future__ import annotations
@@ -157,6 +158,8 @@ class Settings(msgspec.Struct):
     """By service: weights by replica (`Route`)."""
     spawning: dict[int, int] = {}
     """By parent: children that were asked for and are not there yet (`Spawn`)."""
+    lent: dict[int, str] = {}
+    """By node that is lent: to whom (`Lend`)."""
 
     def put_back(self, kept: Settings) -> None:
         """What a snapshot says, beside what stands."""

@@ -6,7 +6,7 @@ import math
 
 from ganger.core.errors import InvariantError
 from ganger.core.events import EVALUATED, PROGRESSED, ROUTED, SERVED, Evaluated, Served, Unable
-from ganger.core.plan import SPAWNED_MAX, AskAt, Retire, Route, Spawn, Tune
+from ganger.core.plan import SPAWNED_MAX, AskAt, Lend, Retire, Route, Spawn, Tune
 from ganger.core.spec import JobSpec
 from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Declared, Phase, refuse_unfit_child
@@ -28,6 +28,7 @@ class Families(Reducer):
             Retire: self._retire,
             AskAt: self._ask_at,
             Route: self._route,
+            Lend: self._lend,
         }
 
     # ------------------------------------------------------------------ events
@@ -113,3 +114,12 @@ class Families(Reducer):
     def _route(self, action: Route) -> None:
         self.settings.routes[action.service] = dict(action.weights)
         self.changes |= ROUTED
+
+    def _lend(self, action: Lend) -> None:
+        for node in action.nodes:
+            if not 0 <= node < self.nodes.n:
+                raise InvariantError(f"there is no node {node} to lend")
+            if action.pool:
+                self.settings.lent[node] = action.pool
+            else:
+                self.settings.lent.pop(node, None)

@@ -26,6 +26,7 @@ from ganger.core.events import (
 from ganger.core.plan import (
     AnyAction,
     AskAt,
+    Lend,
     Plan,
     Provision,
     Resize,
@@ -143,7 +144,7 @@ class Chaos:
         self._order(orders[:through], now)
         for action in orders[through:]:
             if isinstance(
-                action, Provision | Tune | Spawn | Retire | AskAt | Route
+                action, Provision | Tune | Spawn | Retire | AskAt | Route | Lend
             ):  # nobody asks for these again
                 self._engine.apply(Plan([action]), now)
             elif not isinstance(action, Start | Suspend | Resume):

@@ -17,6 +17,7 @@ from ganger.core.units import MINUTE, NEVER, SECOND
 from ganger.lab.docs import tuning_pages
 from ganger.lab.docs.scaling_pages import chart, scaled, scaling_example
 from ganger.lab.docs.serving_pages import drawing, drawn, example, played
+from ganger.lab.docs.sharing_pages import MINUTES, beside, sharing_example
 from ganger.lab.report.drawing import draw
 from ganger.lab.result import Run
 from ganger.lab.simulating.setup import Setup
@@ -93,6 +94,16 @@ the load of a third example.
 | recipe | year | improves | must know | what it does |
 |:---|---:|:---|:---|:---|
 """
+RULES = """
+## Over services and jobs together
+
+Rules by which services and all other jobs share a cluster, each side under a recipe of its own, for
+`ganger simulate --sharing` ([one pool](../one-pool.md)), each with what it does with a fourth
+example. The `hybrid.` of a name may be left out.
+
+| recipe | year | improves | must know | what it does |
+|:---|---:|:---|:---|:---|
+"""
 
 
 def example_jobs() -> Trace:
@@ -131,7 +142,7 @@ def write_pages(folder: Path) -> int:
 
 def pages(names: list[str] | None = None) -> Iterator[tuple[str, str]]:
     """File names and texts: for every recipe (of `names`) a page and a picture; then the index."""
-    planes = ("training", "requests", "serving", "tuning")
+    planes = ("training", "requests", "serving", "tuning", "hybrid")
     every = [name for plane in planes for name in recipes(plane)]
     for name in every if names is None else names:
         recipe = find(name)
@@ -140,10 +151,13 @@ def pages(names: list[str] | None = None) -> Iterator[tuple[str, str]]:
             yield f"{name}.svg", draw(schedule(name), HORIZON)
         elif recipe.plane == "serving":
             yield f"{name}.svg", chart(scaled(name))
+        elif recipe.plane == "hybrid":
+            yield f"{name}.svg", draw(beside(name), 60.0 * MINUTES)
         elif recipe.plane == "requests" and drawn(name):
             yield f"{name}.svg", drawing(played(name))
     lines = "".join(_line(find(name)) for name in recipes())
-    for plane, begins in (("requests", REQUESTS), ("serving", SERVICES), ("tuning", TRIALS)):
+    tables = ("requests", REQUESTS), ("serving", SERVICES), ("tuning", TRIALS), ("hybrid", RULES)
+    for plane, begins in tables:
         lines += begins + "".join(map(_short, recipes(plane)))
     yield "README.md", HEAD + lines
 
@@ -180,6 +194,7 @@ def page(recipe: Recipe) -> str:
         "requests": example,
         "serving": scaling_example,
         "tuning": tuning_pages.example,
+        "hybrid": sharing_example,
     }
     parts = [
         f"# {recipe.name}",
@@ -211,6 +226,7 @@ GUIDES = {
     "serving": "[services by rates](../services-and-searches.md),"
     " or [with every request](../serving.md#services-beside-training)",
     "requests": "[serving requests](../serving.md)",
+    "hybrid": "[services, training and searches in one pool](../one-pool.md)",
 }
 """By the plane of a recipe, where it is described how to run it."""
 

@@ -21,6 +21,8 @@ from ganger.lab.tuning.own_recipe import own_recipe
 from ganger.mechanisms.common.budgets import Budgets, budgets_spent
 from ganger.mechanisms.common.planes import Planes
 from ganger.mechanisms.common.two_level import TwoLevel, searches
+from ganger.mechanisms.hybrid.room import ServicesFirst
+from ganger.mechanisms.hybrid.silos import Silos
 from ganger.recipes import registry
 from ganger.recipes.training.placement.fragmentation import (
     CLASSES_MAX,
@@ -94,6 +96,7 @@ def _tasks(path: str) -> tuple[str, ...]:
 OTHER_PLANES = {
     "serving": ("services", "--serving", ""),
     "tuning": ("the trials of a search", "--inner", ", or on an experiment file: docs/tuning.md"),
+    "hybrid": ("how two recipes share a cluster", "--sharing", ""),
 }
 """What recipes decide over that are not for all jobs, the option of `ganger simulate`, and what
 else takes them."""
@@ -116,10 +119,15 @@ def with_inner(policy: Policy, inner: str, *, recorded: bool = False) -> Policy:
     return TwoLevel(policy, within, partial(own_recipe, bounded=False))
 
 
-def with_serving(policy: Policy, serving: str, *, recorded: bool = False) -> Policy:
-    """The policy, and beside it the recipe `serving` for services. Raises BadInput."""
+def with_serving(
+    policy: Policy, serving: str, sharing: str = "", *, recorded: bool = False
+) -> Policy:
+    """The policy, and beside it the recipe `serving` for services, which share the cluster by the
+    rule `sharing` (one of plane `hybrid`; "": services are asked first). Raises BadInput."""
     services = load_policy(serving, recorded=recorded, bounded=not recorded, plane="serving")
-    return Planes(services, policy)
+    if not sharing:
+        return Planes(services, policy)
+    return registry.make_sharing(sharing, bounded=not recorded).join(services, policy)
 
 
 def with_budgets(policy: Policy, cluster: ClusterSpec) -> Policy:
@@ -139,14 +147,20 @@ def over_budget(kernel: Kernel) -> list[str]:
 
 
 def composed(
-    policy: Policy, trace: Trace, inner: str, serving: str, *, recorded: bool = False
+    policy: Policy,
+    trace: Trace,
+    inner: str,
+    serving: str,
+    sharing: str = "",
+    *,
+    recorded: bool = False,
 ) -> Policy:
     """The policy, with `inner` inside grants if the trace has any, and beside it `serving` for
-    services if there are any. Raises BadInput."""
+    services if there are any, which share the cluster by `sharing`. Raises BadInput."""
     if families(trace, inner, recorded=recorded):
         policy = with_inner(policy, inner, recorded=recorded)
     if serving and has_services(trace):
-        policy = with_serving(policy, serving, recorded=recorded)
+        policy = with_serving(policy, serving, sharing, recorded=recorded)
     return policy
 
 
@@ -269,7 +283,7 @@ def blame(policy: Policy, error: InvariantError) -> Exception:
         part = parts.pop(0)
         if isinstance(part, OwnPolicy):
             return part.wrong(str(error))
-        if isinstance(part, Planes):
+        if isinstance(part, Planes | Silos | ServicesFirst):
             parts += [part.serving, part.training]
         elif isinstance(part, Budgets):
             parts.append(part.inner)

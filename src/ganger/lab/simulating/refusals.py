@@ -8,15 +8,18 @@ from typing import Final
 import numpy as np
 
 from ganger.core.books.empty import EmptyCluster
+from ganger.core.books.ledger import Ledger
 from ganger.core.errors import BadInput
 from ganger.core.kernel import Kernel
 from ganger.core.profiles import Load
-from ganger.core.spec import Kind
+from ganger.core.protocols import Policy
+from ganger.core.spec import Kind, OnPreempt
 from ganger.core.state.cluster import Nodes
-from ganger.core.units import NEVER
+from ganger.core.units import NEVER, SECOND, format_duration
 from ganger.lab.simulating.policies import has, has_services, load_policy, needs_of
 from ganger.lab.simulating.setup import Setup
 from ganger.mechanisms.common.two_level import searches
+from ganger.recipes.registry import make_sharing
 from ganger.workloads.trace import Trace
 
 MOST_NODES: Final = 50_000
@@ -74,6 +77,78 @@ def refuse_deaf(trace: Trace, setup: Setup) -> None:
             f"{setup.serving!r} plans by the latencies of models and the deadlines of requests",
             where="--serving",
             mend="give --requests and --models, or another recipe for services",
+        )
+
+
+def refuse_sharing(trace: Trace, nodes: Nodes, setup: Setup, recipe: str | Policy) -> None:
+    """Raise BadInput for a rule for sharing with nothing to share, for a cluster that has no nodes
+    for one side, for jobs that no node of theirs could ever take, and for jobs that cannot leave a
+    node on loan in time."""
+    if not setup.sharing:
+        return
+    rule = make_sharing(setup.sharing)
+    if not has_services(trace):
+        raise BadInput("no services to share with", where="--sharing", mend="leave it out")
+    if not setup.serving:
+        what = "services have no recipe of their own, and so nothing to share"
+        raise BadInput(what, where="--sharing", mend="add --serving, like scale.threshold")
+    if rule.named:
+        _refuse_narrow(trace, nodes, rule.named, loans=rule.notice >= 0)
+    if rule.notice >= 0:
+        _refuse_lasting(trace, setup, recipe, rule.notice)
+
+
+def _refuse_narrow(trace: Trace, nodes: Nodes, named: str, *, loans: bool) -> None:
+    """Raise BadInput for the first job that does not fit on the empty nodes of its side."""
+    theirs = [
+        node
+        for node in range(nodes.n)
+        if named == nodes.pools[int(nodes.pool[node])]
+        or named in nodes.label_sets[int(nodes.labels[node])]
+    ]
+    others = [node for node in range(nodes.n) if node not in set(theirs)]
+    if not theirs or not others:
+        raise BadInput(
+            f"{'no' if others else 'every'} node is named {named!r}, so that one side has none",
+            where="--sharing",
+            mend="name nodes for services by their pool or a label, as in"
+            f" --cluster 2x8xV100@{named}+6x8xV100",
+        )
+    ledger, declared = Ledger(nodes), trace.declared
+    kinds = declared.kind[: trace.jobs]
+    tops = declared.parent[: trace.jobs] < 0
+    for serves, hidden, whose in ((True, others, "services"), (False, theirs, "training")):
+        if not serves and loans:
+            continue  # it may find room on loan
+        rows = np.flatnonzero(tops & ((kinds == Kind.SERVE) == serves))
+        with ledger.hidden(hidden):
+            for code in np.unique(declared.shape[rows]).tolist():
+                shape = declared.shapes[code]
+                least = tuple(1 if serves else role.range[0] for role in shape.roles)
+                if ledger.find(shape, least) is None:
+                    mend = f"give {whose} more nodes, or leave such jobs out"
+                    _refuse(trace, code, f"can never fit on the nodes for {whose}", mend)
+
+
+def _refuse_lasting(trace: Trace, setup: Setup, recipe: str | Policy, notice: int) -> None:
+    """Raise BadInput for jobs that are not off a node on loan within the notice."""
+    declared, n = trace.declared, trace.jobs
+    others = declared.kind[:n] != Kind.SERVE
+    stays = others & (declared.on_preempt[:n] == OnPreempt.NEVER)
+    keeps = isinstance(recipe, str) and recipe.partition("(")[0].strip().lower() == "aryl"
+    for job in np.flatnonzero(stays).tolist() if not keeps else ():
+        raise BadInput(
+            f"job {declared.name(job)!r} must not be preempted, and nodes on loan go back",
+            where="--sharing",
+            mend="use --training aryl, which keeps such jobs off them, or leave them out",
+        )
+    stated = np.where(declared.checkpoint[:n] < 0, setup.costs.checkpoint, declared.checkpoint[:n])
+    for job in np.flatnonzero(others & (stated > notice)).tolist():
+        raise BadInput(
+            f"job {declared.name(job)!r} saves for {format_duration(int(stated[job]))}, and a node"
+            f" on loan goes back within {format_duration(notice)}",
+            where="--sharing",
+            mend=f"give a longer one, like aryl(notice={-(-int(stated[job]) // SECOND)}s)",
         )
 
 

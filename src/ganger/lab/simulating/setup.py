@@ -41,6 +41,9 @@ class Setup:
     """The recipe that divides what a job of kind `tune` holds among its children."""
     serving: str = ""
     """The recipe for services, which is asked before that for other jobs; "": one for all."""
+    sharing: str = ""
+    """The rule by which services and other jobs share the cluster, where each have a recipe of
+    their own; "": services are asked first, and neither preempts the other."""
     loads: Mapping[str, Load] = field(default_factory=dict)
     """By service: its requests. They are reported to the recipe each `window` (microseconds)."""
     window: int = 10 * SECOND

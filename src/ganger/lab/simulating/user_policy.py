@@ -15,6 +15,7 @@ from ganger.core.errors import BadInput, GangerError
 from ganger.core.plan import (
     AnyAction,
     AskAt,
+    Lend,
     Placement,
     Plan,
     Provision,
@@ -106,6 +107,11 @@ class OwnPolicy:
         if not isinstance(action, AnyAction):
             raise self.wrong(f"{type(action).__name__} is not an action")
         if isinstance(action, Provision):
+            return
+        if isinstance(action, Lend):
+            nodes = action.nodes
+            if not all(_is_whole(node) and 0 <= node < view.nodes.n for node in nodes):
+                raise self.wrong(f"{_said(action)} names a node that there is not")
             return
         jobs = view.jobs
         if isinstance(action, Spawn | Route):

@@ -86,6 +86,8 @@ def entered(
 ) -> tuple[Trace, Setup]:
     """The trace with a job for each search, and the set-up that knows what their trials are. Raises
     BadInput."""
+    if not entries:
+        return trace, setup
     found = with_jobs(trace, [entry.job(cluster) for entry in entries])
     base = profiles_of(setup, trace)
     models = dict(base.models)

@@ -45,23 +45,25 @@ class Planes:
     @property
     def orders(self) -> tuple[type, ...]:
         """The actions beside starts and stops that the two use."""
-        each = (getattr(policy, "orders", ()) for policy in (self.serving, self.training))
-        return tuple(dict.fromkeys(kind for kinds in each for kind in kinds))
+        return tuple(dict.fromkeys((*orders_of(self.serving), *orders_of(self.training))))
 
     def decide(self, view: View, memory: PlanesMemory | None) -> tuple[Plan, PlanesMemory]:
         """The plan of both: asked again by the earliest time, and after what either names."""
         memory = memory or PlanesMemory(None, None)
-        plans, after = list[Plan](), list[Any]()
-        for policy, kinds, before in (
-            (self.serving, SERVICES, memory.serving),
-            (self.training, OTHERS, memory.training),
-        ):
-            part = view.part(kinds)
-            plan, remembered = policy.decide(part, revived(before, policy.decide))
-            draw(part, plan)
-            plans.append(plan)
-            after.append(remembered)
-        first, second = plans
+        first, serving = ask(view.part(SERVICES), self.serving, memory.serving)
+        second, training = ask(view.part(OTHERS), self.training, memory.training)
         reasons = changed_by(first.reasons, second.until) + changed_by(second.reasons, first.until)
-        wake = min(plan.wake for plan in plans)
-        return view.draft.plan(reasons, wake, first.until | second.until), PlanesMemory(*after)
+        wake, until = min(first.wake, second.wake), first.until | second.until
+        return view.draft.plan(reasons, wake, until), PlanesMemory(serving, training)
+
+
+def orders_of(policy: Policy) -> tuple[type, ...]:
+    """The actions beside starts and stops that a policy uses."""
+    return tuple(getattr(policy, "orders", ()))
+
+
+def ask(part: View, policy: Policy, before: Any) -> tuple[Plan, Any]:
+    """What a policy decides over a part, drawn, and what it remembers."""
+    plan, after = policy.decide(part, revived(before, policy.decide))
+    draw(part, plan)
+    return plan, after

@@ -71,9 +71,9 @@ def regrant(view: View, grant: View, parent: int, gpus: int) -> None:
             masks[slot.node] = masks.get(slot.node, 0) | slot.devices
     missing = gpus - sum(mask.bit_count() for mask in masks.values())
     own = {slot.node: slot.devices for slot in held}
-    free = view.ledger.free_mask
+    free, up = view.ledger.free_mask, view.ledger.up
     sources = [*own.items(), *((node, free[node]) for node in own)]
-    sources += [(node, free[node]) for node in range(view.nodes.n) if node not in own]
+    sources += [(node, free[node]) for node in range(view.nodes.n) if up[node] and node not in own]
     for node, devices in sources:
         for device in members(devices & ~masks.get(node, 0)):
             if missing > 0:

@@ -12,6 +12,7 @@ PLANE_WORDS: Final = {
     "serving": "services",
     "tuning": "trials of a search",
     "requests": "requests to models",
+    "hybrid": "services beside jobs",
 }
 """By plane: over what its recipes decide."""
 

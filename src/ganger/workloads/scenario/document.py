@@ -93,12 +93,14 @@ class Delays(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 class Training(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The jobs of a trace on the same cluster, services among them; without one, only experiments.
     `scaling`: the recipe for the services; `recipes`: for all other jobs, searches among them;
-    `loads`: as `--load`; `window`: how often services
-    report, 10 s unless it or `windows` says so; `costs`: delays of jobs and replicas."""
+    `sharing`: the rules by which the two share the cluster, as `--sharing`; `loads`: as `--load`;
+    `window`: how often services report, 10 s unless it or `windows` says so; `costs`: delays of
+    jobs and replicas."""
 
     recipes: _Some
     trace: Annotated[str, Meta(max_length=200)] = ""
     scaling: Annotated[str, Meta(max_length=200)] = ""
+    sharing: Annotated[list[_Name], Meta(max_length=100)] = []
     loads: list[_Factor] = []
     knows: Literal[
         "truth", "noisy", "history", "rolling", "group", "estimate", "losses", "nothing"

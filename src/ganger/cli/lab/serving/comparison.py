@@ -144,6 +144,7 @@ def serve_on_cluster(requests: Path, cluster: str, recipe: str, options: dict[st
     for name in (
         "inner",
         "serving",
+        "sharing",
         "rates",
         "by_windows",
         "knows",

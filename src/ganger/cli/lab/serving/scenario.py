@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 _OF_JOBS: Final = ("by", "why", "per_job", "per_trial", "log", "validate")
 _OUTPUT: Final = (*_OF_JOBS, "as_json", "report", "workers", "quiet", "trace", "yardsticks")
 """The options that a scenario leaves to the command line."""
+_INSTEAD: Final = ("recipe", "serving", "inner", "sharing")
+"""Those that take the place of what a scenario with training says."""
 
 
 def run_scenario(path: Path, options: dict[str, Any]) -> None:
@@ -27,17 +29,20 @@ def run_scenario(path: Path, options: dict[str, Any]) -> None:
     from ganger.workloads.scenario.reading import read_scenario
 
     context = click.get_current_context()
+    found = read_scenario(path)
+    beside = found.document.training is not None
     for parameter in context.command.get_params(context):
         name = parameter.name or ""
-        if name not in _OUTPUT and context.get_parameter_source(name) == _GIVEN:
+        if context.get_parameter_source(name) != _GIVEN or (beside and name in _INSTEAD):
+            continue
+        if name not in _OUTPUT:
             field = 'windows = "10s"' if name == "by_windows" else "it"
             raise BadInput(
                 "a scenario says it",
                 where=parameter.opts[0],
                 mend=f"write {field} into {path.name}",
             )
-    found = read_scenario(path)
-    if found.document.training is None:
+    if not beside:
         _on_a_fleet(found, options)
     else:
         _beside_training(found, options)
@@ -80,9 +85,11 @@ def _cluster(scenario: Scenario) -> str:
 
 
 def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
+    from ganger.cli.lab.combinations import halves
     from ganger.cli.lab.simulate import simulate_jobs
     from ganger.client.strangers import refuse_others_file
     from ganger.lab.simulating.policies import needs_of
+    from ganger.recipes.registry import split_specs
 
     document, training = scenario.document, scenario.document.training
     assert training is not None, "it was checked that there is training"
@@ -94,8 +101,22 @@ def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
         )
     if any(needs_of(name) == "own" for name in (*training.recipes, training.scaling) if name):
         refuse_others_file(scenario.path)
-    given = {
+    source = click.get_current_context().get_parameter_source
+    instead = {name: options[name] for name in _INSTEAD if source(name) == _GIVEN}
+    said = {
+        "recipe": ",".join(training.recipes),
         "serving": training.scaling,
+        "inner": "",
+        "sharing": ",".join(training.sharing),
+        **instead,
+    }
+    if said["serving"] != training.scaling and training.scaling:
+        said["serving"] = ",".join(
+            text if halves(text)[0] else f"{training.scaling}+{text}"
+            for text in split_specs(said["serving"])
+        )
+    given = {
+        **said,
         "seeds": document.seeds,
         "knows": training.knows,
         "window": training.window or document.windows or "10s",
@@ -110,9 +131,7 @@ def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
             for name in ("finish", "checkpoint", "restore", "boot")
         },
     }
-    simulate_jobs(
-        scenario.trace, _cluster(scenario), ",".join(training.recipes), {**options, **given}
-    )
+    simulate_jobs(scenario.trace, _cluster(scenario), said["recipe"], {**options, **given})
 
 
 def _entries(scenario: Scenario) -> list[Entry]:
