@@ -60,7 +60,7 @@ def test_a_node_more_is_better_by_what_two_jobs_wait() -> None:
     assert more.ratio == pytest.approx(6 / 7)
     assert (found.pick, found.sure) == ("fifo", True)
     assert sentence(found) == (
-        "Take fifo: mean JCT is 14 % less than now (between 14 and 14 %, 95 %)."
+        "Take fifo with 1 more node: mean JCT is 14 % less than now (between 14 and 14 %, 95 %)."
     )
 
 
@@ -92,6 +92,8 @@ def test_a_difference_that_is_not_sure_is_not_recommended() -> None:
     found = Compared(rows, 5, 100, "mean JCT", "las", sure=False)
     assert sentence(found).startswith("Keep what is: las is the best of those tried, 10 % less")
     assert "between -10 and 30 %" in sentence(found)
+    for nodes, words in ((1, "las with 1 more node is"), (-2, "las with 2 fewer nodes is")):
+        assert words in sentence(msgspec.structs.replace(found, nodes=nodes))
 
 
 @pytest.mark.parametrize(("form", "recipes"), [

@@ -16,7 +16,7 @@ from ganger.client.answers import Status
 from ganger.core.errors import GangerError
 from ganger.web.backend import Backend
 
-LOOK_SECONDS: Final = 0.7
+LOOK_SECONDS: Final = 0.6
 """How often the daemon is asked how it does at most, where steps follow each other."""
 RETRY_SECONDS: Final = 1.0
 REST_SECONDS: Final = 10.0

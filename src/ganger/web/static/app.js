@@ -256,6 +256,7 @@
       const part = one.closest(".join") || one;
       part.hidden = !now.includes(one.value);
     }
+    document.querySelector("#orders .box").hidden = !said.dataset.orders;
   }
 
   // A look ahead: what an order does to the others, before it is given.
