@@ -95,6 +95,19 @@ def test_what_nobody_can_use_is_not_drawn_as_free() -> None:
     assert '<rect class="idle" x="0" y="12"' in svg
 
 
+def test_a_cluster_without_gpus_says_what_can_be_done() -> None:
+    def said(gpus: int) -> str:
+        drawn = draw(cluster(node("a", gpus)), "job", (), "")
+        status = msgspec.convert({**STATUS, "gpus": gpus}, Status)
+        found = cluster(node("a", gpus))
+        return fill("cluster_map", drawn=drawn, by="job", status=status, prefix="", found=found)
+
+    assert "No GPU was found" not in said(1)
+    assert "No GPU was found" in said(0)
+    none = msgspec.structs.replace(node("a", 0), gpu_type="")
+    assert [kind for kind, *_ in draw(cluster(none), "job", (), "").groups] == ["Without GPUs"]
+
+
 @pytest.mark.parametrize(("tenants", "grey"), [(COLOURS, 0), (COLOURS + 5, 5)])
 def test_tenants_beyond_the_colours_are_grey(tenants: int, grey: int) -> None:
     nodes = [node(f"n{at}", 8, held(at + 1, [*range(8)])) for at in range(tenants)]

@@ -123,5 +123,13 @@ def test_the_queue_is_given_with_what_is_left_and_the_past_as_it_was(tmp_path: P
     assert past_of(made.daemon, 0, 1).jobs == 1
     while (made.daemon.kernel.jobs.phase[:2] != 7).any():
         made.daemon.once()
+    made.submit(gpus=0)
+    made.daemon.once()
+    assert (past_of(made.daemon, 7, 100).jobs, past_of(made.daemon, 7, 100).without) == (2, 0)
+    with pytest.raises(BadInput, match="none of these jobs asks for GPUs"):
+        past_of(made.daemon, 0, 100)
+    while made.daemon.kernel.jobs.phase[2] != 7:
+        made.daemon.once()
+    assert (past_of(made.daemon, 7, 100).jobs, past_of(made.daemon, 7, 100).without) == (2, 1)
     past = compare.some_of(past_of(made.daemon, 7, 100).traces)
     assert past[0].duration[:2].tolist() == [HOUR, HOUR]

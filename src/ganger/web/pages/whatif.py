@@ -63,6 +63,7 @@ async def begin(request: Request) -> Response:
         {
             **asked,
             "traces": past.traces,
+            "without": past.without,
             "cluster": past.cluster,
             "recipe": past.recipe,
             "knows": "noisy" if past.knows == "history" else past.knows,
