@@ -28,6 +28,7 @@ import numpy as np
 from pages_in_chromium import in_chromium
 from provenance import machine, made, write
 
+from ganger.web.sessions import SESSIONS_MAX
 from web import rig
 from web.rig import FORM, Pages, Standin, served
 
@@ -136,7 +137,7 @@ def decisions(daemon: Standin) -> tuple[float, float]:
     return float(count), float(total)
 
 
-async def many(daemon: Standin, pages: Pages, cookie: dict[str, str], count: int) -> str:
+async def many(daemon: Standin, pages: Pages, cookies: list[dict[str, str]], count: int) -> str:
     """So many browsers with the queue open, and `RATE` changes a second: a row."""
     end = time.monotonic() + SECONDS
     before, daemon_before = cpu(pages.process.pid), cpu(daemon.process.pid)
@@ -147,7 +148,9 @@ async def many(daemon: Standin, pages: Pages, cookie: dict[str, str], count: int
             await asyncio.sleep(max(0.0, end - SECONDS + at / RATE - time.monotonic()))
             await asyncio.to_thread(change_shown, daemon, at)
 
-    crowd = asyncio.gather(*(browser(pages, cookie, end) for _ in range(count)))
+    crowd = asyncio.gather(
+        *(browser(pages, cookies[at % len(cookies)], end) for at in range(count))
+    )
     looked, _ = await asyncio.gather(crowd, changes())
     took = time.monotonic() - end + SECONDS
     used, its = cpu(pages.process.pid) - before, cpu(daemon.process.pid) - daemon_before
@@ -221,9 +224,10 @@ def main() -> None:
                 if given.costs:
                     return
                 order = "" if given.crowd else ahead(pages, cookie)
+                cookies = [pages.cookie() for _ in range(SESSIONS_MAX - 4)]
                 beside = []
                 for count in (0, given.browsers, 0, given.browsers):
-                    beside.append(asyncio.run(many(daemon, pages, cookie, count)))
+                    beside.append(asyncio.run(many(daemon, pages, cookies, count)))
                     print(beside[-1], flush=True)
                 if given.crowd:
                     return

@@ -23,7 +23,7 @@ from ganger.client.connection import Client
 from ganger.web.connections import CONNECTIONS_MAX
 from ganger.web.door import TRACE_BYTES_MAX
 from ganger.web.links import folder_of
-from ganger.web.live import Live
+from ganger.web.live import STREAMS_MAX, STREAMS_OF_ONE, Live
 from ganger.web.sessions import LINK_SECONDS, Sessions, is_own, masked
 from waiting import until
 from web.rig import FORM, Pages, Standin, Stream, raw, served
@@ -165,8 +165,10 @@ def test_a_comparison_reads_no_file_and_runs_no_code(
     for more in ({"nodes": "1e9"}, {"nodes": "-5000"}, {"days": "99999", "of": "past"}, {}):
         form = {"csrf": csrf, "kind": "A100", **more}
         assert pages.ask("POST", "/whatif", cookie, form).status == 400, more
-    for number in ("0", "99", "1.5", "٣", "-1", "x"):
-        assert pages.ask("GET", f"/whatif/{quote(number)}", cookie).status == 404, number
+    for number in ("0", "99", "1.5", "٣", "-1", "x", "9" * 5000):
+        for place in ("whatif", "lab", "lessons/gavel"):
+            path = f"/{place}/{quote(number)}"
+            assert pages.ask("GET", path, cookie).status == 404, path
     assert not (tmp_path / "sprung").exists()
 
 
@@ -459,6 +461,25 @@ def test_strangers_who_keep_connections_shut_nobody_out(
             sock.sendall(b"GET / HTTP/1.1\r\nX: ")
         assert pages.ask("GET", "/queue", cookie).status == 200
     assert pages.ask("GET", "/queue", cookie).status == 200
+
+
+def test_one_session_takes_no_stream_and_no_connection_of_another(pages: Pages) -> None:
+    """As a link for the wall could, which many may know."""
+    wall, own = pages.cookie(read_only=True), pages.cookie()
+    with contextlib.ExitStack() as kept:
+        streams = 0
+        while kept.enter_context(Stream(pages, wall)).head.status == 200:
+            streams += 1
+        assert streams == STREAMS_OF_ONE < STREAMS_MAX / 4
+        assert kept.enter_context(Stream(pages, own)).head.status == 200
+        head = (
+            f"GET /favicon.ico HTTP/1.1\r\nHost: {pages.host}\r\nCookie: {wall['Cookie']}\r\n\r\n"
+        )
+        for _ in range(CONNECTIONS_MAX + 5):
+            sock = kept.enter_context(socket.create_connection(("127.0.0.1", pages.port)))
+            sock.sendall(head.encode())
+            sock.recv(1)
+        assert pages.ask("GET", "/queue", own).status == 200
 
 
 def test_strangers_do_not_fill_the_log(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
@@ -21,6 +21,8 @@ LOOK_SECONDS: Final = 0.6
 RETRY_SECONDS: Final = 1.0
 REST_SECONDS: Final = 10.0
 STREAMS_MAX: Final = 256
+STREAMS_OF_ONE: Final = 16
+"""A browser has one, and for a moment another where its tabs come and go."""
 SAMPLE_SECONDS: Final = 30.0
 _DAY_SECONDS: Final = 86400.0
 _MESSAGE_BYTES: Final = 64 << 10
@@ -53,6 +55,8 @@ class Live:
         """Set when the pages end."""
         self.samples: deque[Sample] = deque(maxlen=int(_DAY_SECONDS / SAMPLE_SECONDS))
         self.streams = 0
+        self.of: Counter[str] = Counter()
+        """Streams by the name of their session."""
         self.used = time.monotonic()
         """When a page was last asked for."""
         self._changed = asyncio.Event()
@@ -151,11 +155,13 @@ class Live:
         news: Callable[[int], AsyncIterator[bytes]],
         write: Callable[[bytes], bytes] = bytes,
         head: bytes = b"",
+        session: str = "",
     ) -> AsyncIterator[bytes]:
-        """Events for one browser, until it hangs up, the pages end or `news` raises EOFError.
-        `news`: what it is sent in a state of the daemon before it is told of that; `write`: how
-        other messages go, after `head`."""
+        """Events for one browser of a `session`, until it hangs up, the pages end or `news` raises
+        EOFError. `news`: what it is sent in a state of the daemon before it is told of that;
+        `write`: how other messages go, after `head`."""
         self.streams += 1
+        self.of[session] += 1
         self._wake.set()
         ready = head + write(b"retry: 2000\n\n")
         try:
@@ -174,6 +180,8 @@ class Live:
             pass
         finally:
             self.streams -= 1
+            self.of[session] -= 1
+            self.of += Counter()  # without those that have none
 
     def _hello(self, tick: int, write: Callable[[bytes], bytes]) -> bytes:
         """The same for all who are told the same."""

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from ganger.web.door import PREFIX, Address, bare, form_of, session_of
-from ganger.web.live import STREAMS_MAX
+from ganger.web.live import STREAMS_MAX, STREAMS_OF_ONE
 from ganger.web.pages.frame import back_to, page, pages_of, takes_gzip
 from ganger.web.pushed import GZIP_HEAD, deflated, seen_of
 
@@ -70,8 +70,8 @@ async def events(request: Request) -> Response:
     """Changes, as server-sent events: one stream for each browser, which its tabs share. It has the
     parts whose addresses stand under `see`, each when it is another than before."""
     pages, session = pages_of(request), session_of(request)
-    live = pages.live
-    if live.streams >= STREAMS_MAX:
+    live, name = pages.live, session.name if session else ""
+    if live.streams >= STREAMS_MAX or live.of[name] >= STREAMS_OF_ONE:
         return PlainTextResponse("Too many browsers look at these pages.\n", 503)
     packs = takes_gzip(request)
     seen = seen_of(request.query_params.getlist("see"), request.scope[PREFIX]) if packs else []
@@ -88,8 +88,8 @@ async def events(request: Request) -> Response:
 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if packs:
-        stream = live.stream(news, deflated, GZIP_HEAD)
+        stream = live.stream(news, deflated, GZIP_HEAD, name)
         headers["Content-Encoding"] = "gzip"
     else:
-        stream = live.stream(news)
+        stream = live.stream(news, session=name)
     return StreamingResponse(stream, headers=headers, media_type="text/event-stream")

@@ -114,8 +114,7 @@ def _whole(form: dict[str, list[str]], name: str, least: int, ceiling: int) -> i
 
 def _work(request: Request) -> Work:
     """The comparison that the path names."""
-    text = request.path_params["number"]
-    work = pages_of(request).pool.get(int(text)) if text.isascii() and text.isdecimal() else None
+    work = pages_of(request).pool.called(request.path_params["number"])
     if work is None or work.kind != "compare":
         raise HTTPException(404)
     return work
