@@ -61,7 +61,7 @@ class Live:
         """When a page was last asked for."""
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
-        self._told = 0.0
+        self._last_tell = 0.0
         """When streams last went on, by the loop's clock."""
         self._late: asyncio.TimerHandle | None = None
         self._said: tuple[tuple[object, ...], bytes] | None = None
@@ -126,14 +126,14 @@ class Live:
         self.tick += 1
         if self._late is None:
             loop = asyncio.get_running_loop()
-            self._late = loop.call_at(self._told + _APART_SECONDS, self._tell)
+            self._late = loop.call_at(self._last_tell + _APART_SECONDS, self._tell)
 
     def _tell(self) -> None:
         """Let all streams go on."""
         if self._late is not None:
             self._late.cancel()
             self._late = None
-        self._told = asyncio.get_running_loop().time()
+        self._last_tell = asyncio.get_running_loop().time()
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -1,5 +1,4 @@
-"""Parts of pages that browsers are sent as they change: made, written and compressed once for all
-who look at them."""
+"""Parts of pages for the stream of changes: made, written and compressed once for all browsers."""
 
 from __future__ import annotations
 

@@ -139,14 +139,9 @@ def bars(every: Sequence[Bar], title: str, text: Callable[[float], str] = plain)
         if bar.low is not None and bar.high is not None:
             low, high = max(bar.low, 0.0) * scale, bar.high * scale
             end = max(end, high)
-            parts += [
-                Markup(
-                    '<line class="whisker" x1="{:.1f}%" y1="{}" x2="{:.1f}%" y2="{}"/>'
-                ).format(x1, y + y1, x2, y + y2)
-                for x1, y1, x2, y2 in (
-                    (low, 25, low, 33), (low, 29, high, 29), (high, 25, high, 33),
-                )
-            ]  # fmt: skip
+            whisker = Markup('<line class="whisker" x1="{:.1f}%" y1="{}" x2="{:.1f}%" y2="{}"/>')
+            parts += [whisker.format(x, y + 25, x, y + 33) for x in (low, high)]
+            parts.append(whisker.format(low, y + 29, high, y + 29))
         parts.append(
             Markup('<text class="name" x="{:.1f}%" dx="8" y="{}">{}</text>').format(
                 end, y + 34, text(bar.value)
