@@ -3,12 +3,16 @@ change, and only to whom they may be shown."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 import zlib
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from ganger.web import live
 from ganger.web.pushed import SEEN_MAX, deflated, seen_of
 from web import test_browser
 from web.rig import Pages, Standin, Stream, served
@@ -40,6 +44,31 @@ def test_streams_are_sent_the_same_bytes_in_any_order() -> None:
         sent = b"".join(deflated(parts[at]) for at in order)
         inflate = zlib.decompressobj(-zlib.MAX_WBITS)
         assert inflate.decompress(sent) == b"".join(parts[at] for at in order)
+
+
+def test_a_large_part_that_changes_all_the_time_is_not_sent_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Half a second's bytes each: the first comes at once, the next when that is paid."""
+    monkeypatch.setattr(live, "BYTES_A_SECOND", 100_000)
+    monkeypatch.setattr(live, "AHEAD_SECONDS", 0.5)
+
+    async def news(tick: int) -> AsyncIterator[bytes]:
+        yield b"x" * 50_000
+
+    async def story() -> list[float]:
+        none: Any = None
+        made = live.Live(none)
+        made.up = True
+        stream, came = made.stream(news), list[float]()
+        for _ in range(3):
+            await anext(stream)
+            came.append(time.monotonic())
+            made.bump()
+        return came
+
+    first, second, third = asyncio.run(story())
+    assert second - first < 0.45 <= third - second
 
 
 def test_a_browser_that_reads_nothing_compressed_is_told_of_changes_alone(pages: Pages) -> None:

@@ -27,6 +27,11 @@ SAMPLE_SECONDS: Final = 30.0
 _DAY_SECONDS: Final = 86400.0
 _MESSAGE_BYTES: Final = 64 << 10
 """Of more that is new to a browser the rest waits until it has read this."""
+BYTES_A_SECOND: Final = 18_000
+"""What one browser is sent in the mean: of a map of thousands of GPUs that changes all the time not
+every state."""
+AHEAD_SECONDS: Final = 1.6
+"""So much of that may come at once: the first changes after a rest, whatever is shown."""
 _APART_SECONDS: Final = 0.3
 """Between two messages to a browser, where orders follow each other."""
 
@@ -163,18 +168,24 @@ class Live:
         self.streams += 1
         self.of[session] += 1
         self._wake.set()
-        ready = head + write(b"retry: 2000\n\n")
+        ready, due = head + write(b"retry: 2000\n\n"), 0.0
         try:
             while not self.leaving.is_set():
-                changed, tick = self._changed, self.tick
+                changed, tick, sent = self._changed, self.tick, 0
                 if self.up:
                     async for each in news(tick):
                         ready += each
+                        sent += len(each)
                         if len(ready) > _MESSAGE_BYTES:
                             yield ready
                             ready = b""
                 yield ready + self._hello(tick, write)
                 ready = b""
+                now = time.monotonic()
+                due = max(due, now) + sent / BYTES_A_SECOND
+                if (rest := due - now - AHEAD_SECONDS) > 0:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self.leaving.wait(), rest)
                 await changed.wait()
         except EOFError:
             pass
