@@ -38,6 +38,19 @@ def test_what_comes_over_the_stream_is_what_a_request_gets(pages: Pages, daemon:
         daemon.client.call("PATCH", "/v1/jobs/9", body={"priority": 0})
 
 
+def test_a_list_in_which_nothing_happens_is_no_news(pages: Pages, daemon: Standin) -> None:
+    """Though its jobs run on: a change of another job comes without it."""
+    running = "/queue/rows?find=&state=running&sort=&page=0"
+    with Stream(pages, pages.cookie(), WAITING, running) as stream:
+        assert "data-since" in stream.state()[running]
+        came = list[str]()
+        for priority in ("4714", "4715", "0"):
+            time.sleep(1.1)  # which lists told in another number of seconds before
+            daemon.client.call("PATCH", "/v1/jobs/9", body={"priority": int(priority)})
+            came += stream.until(WAITING, f">{priority}</td>")
+        assert running not in came
+
+
 def test_streams_are_sent_the_same_bytes_in_any_order() -> None:
     parts = [b"one" * 100, b"two" * 100, b"three" * 100]
     for order in ((0, 1, 2), (2, 0, 1), (1, 1, 2)):

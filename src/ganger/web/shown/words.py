@@ -3,7 +3,6 @@ own zone stands in elements that a script finds; without scripts there is UTC.""
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from typing import Final
 
@@ -45,11 +44,12 @@ def lasting(seconds: float | None) -> str:
 
 
 def since(unix_seconds: float | None) -> Markup:
-    """A length of time that goes on, as the browser's clock has it."""
+    """A length of time that goes on, as the browser's clock has it; without scripts, since when. It
+    is the same at every time, so that a list in which nothing happens is no news."""
     if unix_seconds is None:
         return Markup("–")
-    passed = max(time.time() - unix_seconds, 0.0)
-    return Markup(f'<span data-since="{unix_seconds:.0f}">{lasting(passed)}</span>')
+    at = datetime.fromtimestamp(unix_seconds, UTC)
+    return Markup(f'<span data-since="{unix_seconds:.0f}">since {at:%d %b %H:%M} UTC</span>')
 
 
 def reason(job: JobAnswer) -> str:

@@ -139,7 +139,9 @@
       one.checked = ticked.has(one.value) && !one.classList.contains("all");
     }
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
-    part.querySelectorAll(".scroll").forEach((one, at) => { one.scrollLeft = left[at] || 0; });
+    part.querySelectorAll(".scroll").forEach((one, at) => {
+      if (left[at]) one.scrollLeft = left[at]; // which has the page laid out at once
+    });
     if (kept) {
       [...part.querySelectorAll("a, input")]
         .find((one) => (one.getAttribute("href") || one.value) === kept)?.focus({ preventScroll: true });
