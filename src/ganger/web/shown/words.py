@@ -44,8 +44,8 @@ def lasting(seconds: float | None) -> str:
 
 
 def since(unix_seconds: float | None) -> Markup:
-    """A length of time that goes on, as the browser's clock has it; without scripts, since when. The
-    text does not change with time, so that a list is sent again only after a change."""
+    """A length of time that goes on, as the browser's clock has it; without scripts, since when.
+    The text does not change with time, so that a list is sent again only after a change."""
     if unix_seconds is None:
         return Markup("–")
     at = datetime.fromtimestamp(unix_seconds, UTC)
