@@ -19,13 +19,16 @@ import os
 import shutil
 import tempfile
 import time
+import zlib
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import numpy as np
 from pages_in_chromium import in_chromium
 from provenance import machine, made, write
 
+from ganger.web.sessions import SESSIONS_MAX
 from web import rig
 from web.rig import FORM, Pages, Standin, served
 
@@ -66,6 +69,11 @@ def change(daemon: Standin, at: int) -> None:
     daemon.client.call("POST", f"/v1/jobs/{LAST}/{verb}")
 
 
+def change_shown(daemon: Standin, at: int) -> None:
+    """One more change that a list of the last jobs shows, whichever others are seen with it."""
+    daemon.client.call("PATCH", f"/v1/jobs/{LAST}", body={"priority": -at})
+
+
 LAST = 0
 
 
@@ -94,30 +102,31 @@ def each_page(daemon: Standin, pages: Pages, cookie: dict[str, str]) -> list[str
     return rows
 
 
-async def browser(pages: Pages, cookie: dict[str, str], end: float) -> tuple[int, int]:
-    """A browser with the queue open: bytes that it got, and parts that it fetched. Like a browser,
-    it keeps the connection that it fetches over."""
-    lines = f"Host: {pages.host}\r\nCookie: {cookie['Cookie']}\r\nAccept-Encoding: gzip\r\n\r\n"
+async def browser(pages: Pages, cookie: dict[str, str], end: float) -> tuple[int, int, float]:
+    """A browser with the queue open: bytes that it got, parts that came with them, and the longest
+    time in seconds between two of them."""
+    see = quote("/queue/rows?find=&state=active&sort=-submitted&page=0", safe="")
     reader, writer = await asyncio.open_connection("127.0.0.1", pages.port)
-    fetched, sent = await asyncio.open_connection("127.0.0.1", pages.port)
-    writer.write(f"GET /events HTTP/1.1\r\n{lines}".encode())
-    got, parts, due = 0, 0, 0.0
+    writer.write(
+        f"GET /events?see={see} HTTP/1.1\r\nHost: {pages.host}\r\n"
+        f"Cookie: {cookie['Cookie']}\r\nAccept-Encoding: gzip\r\n\r\n".encode()
+    )
+    await reader.readuntil(b"\r\n\r\n")
+    inflate = zlib.decompressobj(zlib.MAX_WBITS + 16)
+    got, parts, last, longest = 0, 0, 0.0, 0.0
     while (left := end - time.monotonic()) > 0:
         try:
-            line = await asyncio.wait_for(reader.readline(), left)
+            size = int(await asyncio.wait_for(reader.readline(), left), 16)
         except TimeoutError:
             break
-        got += len(line)
-        if line.startswith(b"event: tick") and time.monotonic() >= due:
-            due = time.monotonic() + 0.9
-            sent.write(f"GET /queue/rows HTTP/1.1\r\nHX-Request: true\r\n{lines}".encode())
-            head = await fetched.readuntil(b"\r\n\r\n")
-            size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
-            got += len(head) + len(await fetched.readexactly(size))
-            parts += 1
+        chunk = (await reader.readexactly(size + 2))[:-2]
+        got += size
+        if count := inflate.decompress(chunk).count(b"event: part"):
+            now = time.monotonic()
+            longest = max(longest, now - last) if parts else 0.0
+            parts, last = parts + count, now
     writer.close()
-    sent.close()
-    return got, parts
+    return got, parts, longest
 
 
 def decisions(daemon: Standin) -> tuple[float, float]:
@@ -128,7 +137,7 @@ def decisions(daemon: Standin) -> tuple[float, float]:
     return float(count), float(total)
 
 
-async def many(daemon: Standin, pages: Pages, cookie: dict[str, str], count: int) -> str:
+async def many(daemon: Standin, pages: Pages, cookies: list[dict[str, str]], count: int) -> str:
     """So many browsers with the queue open, and `RATE` changes a second: a row."""
     end = time.monotonic() + SECONDS
     before, daemon_before = cpu(pages.process.pid), cpu(daemon.process.pid)
@@ -137,18 +146,21 @@ async def many(daemon: Standin, pages: Pages, cookie: dict[str, str], count: int
     async def changes() -> None:
         for at in range(round(SECONDS * RATE)):
             await asyncio.sleep(max(0.0, end - SECONDS + at / RATE - time.monotonic()))
-            await asyncio.to_thread(change, daemon, at)
+            await asyncio.to_thread(change_shown, daemon, at)
 
-    *looked, _ = await asyncio.gather(
-        *(browser(pages, cookie, end) for _ in range(count)), changes()
+    crowd = asyncio.gather(
+        *(browser(pages, cookies[at % len(cookies)], end) for at in range(count))
     )
+    looked, _ = await asyncio.gather(crowd, changes())
     took = time.monotonic() - end + SECONDS
     used, its = cpu(pages.process.pid) - before, cpu(daemon.process.pid) - daemon_before
     got = sum(each[0] for each in looked) / max(count, 1) / took
     parts = sum(each[1] for each in looked) / max(count, 1) / took
+    longest = max((each[2] for each in looked), default=0.0)
     steps, in_all = (np.array(decisions(daemon)) - (decided, lasted)).tolist()
     return (
-        f"| {count} | {used / took:.1%} | {got / 1000:.1f} KB/s | {parts:.2f} | {its / took:.1%}"
+        f"| {count} | {used / took:.1%} | {got / 1000:.1f} KB/s | {parts:.2f} | {longest:.2f} s"
+        f" | {its / took:.1%}"
         f" | {1000 * in_all / steps:.2f} ms |"
     )
 
@@ -195,6 +207,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--browsers", type=int, default=200)
     parser.add_argument("--costs", action="store_true", help="only what each page costs")
+    parser.add_argument("--crowd", action="store_true", help="only what many browsers cost")
     parser.add_argument("--no-write", action="store_true")
     given = parser.parse_args()
     LAST = given.jobs
@@ -207,14 +220,17 @@ def main() -> None:
                 status = daemon.client.call("GET", "/v1/status")["jobs"]
                 running = status.get("running", 0)
                 loads = [os.getloadavg()[0]]
-                rows = each_page(daemon, pages, cookie)
+                rows = [] if given.crowd else each_page(daemon, pages, cookie)
                 if given.costs:
                     return
-                order = ahead(pages, cookie)
-                beside = [
-                    asyncio.run(many(daemon, pages, cookie, count))
-                    for count in (0, given.browsers, 0, given.browsers)
-                ]
+                order = "" if given.crowd else ahead(pages, cookie)
+                cookies = [pages.cookie() for _ in range(SESSIONS_MAX - 4)]
+                beside = []
+                for count in (0, given.browsers, 0, given.browsers):
+                    beside.append(asyncio.run(many(daemon, pages, cookies, count)))
+                    print(beside[-1], flush=True)
+                if given.crowd:
+                    return
                 shown = browsed(daemon, pages)
                 loads.append(os.getloadavg()[0])
         finally:
@@ -241,12 +257,12 @@ frames that had any.
 
 {order}
 
-So many browsers have the queue open, while a waiting job is held or released {RATE} times a \
-second, for {SECONDS:.0f} s; parts are what each fetches again in a second, a decision is the mean \
-of the daemon's own steps:
+So many browsers have the list of the last jobs open, while the priority of one of them changes \
+{RATE} times a second, for {SECONDS:.0f} s. Each is sent the list as it is then; the longest that \
+one waited for the next is told. A decision is the mean of the daemon's own steps:
 
-| browsers | CPU of the pages | each gets | parts | CPU of the daemon | a decision |
-|---:|---:|---:|---:|---:|---:|
+| browsers | CPU of the pages | each gets | lists a s | longest | CPU of the daemon | a decision |
+|---:|---:|---:|---:|---:|---:|---:|
 {chr(10).join(beside)}
 
 {chr(10).join(shown)}

@@ -32,7 +32,12 @@ PATHS: Final = (
 )  # fmt: skip
 CLUSTERS: Final = {"8": (1, 9), "4000": (500, 2000), "empty": (1, 0)}
 """Nodes of 8 GPUs, and jobs."""
-OTHERS: Final = ("loading", "error", "lost")
+OTHERS: Final = ("works", "loading", "error", "lost")
+REPLAY: Final = {
+    "kind": "philly", "jobs": "40", "seed": "1", "cluster": "2x4xV100",
+    "recipes": "fifo, srtf, las, tiresias",
+}  # fmt: skip
+COMPARISON: Final = {"of": "queue", "nodes": "1", "kind": "A100", "others": "las, srtf, pollux"}
 PARTS: Final = ("why", "log", "usage", "windows", "children", "cards", "ahead")
 """What a page fetches when it is there."""
 
@@ -71,12 +76,45 @@ class Camera:
         self.page.wait_for_timeout(rest_ms)
         self.keep(path)
 
-    def keep(self, path: str) -> None:
-        """What is shown now."""
+    def keep(self, path: str, *, whole: bool = False) -> None:
+        """What is shown now, or all of the page."""
         for theme in THEMES:
             self.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
             name = f"{self.state}-{name_of(path)}-{self.size}-{theme}.png"
-            self.page.screenshot(path=self.folder / name)
+            self.page.screenshot(path=self.folder / name, full_page=whole)
+
+    def work(self, path: str, form: dict[str, str]) -> None:
+        """What the form of a page asks for: while it is worked on, and what comes of it."""
+        cookie = {one["name"]: one["value"] for one in self.context.cookies()}
+        sent = {"Cookie": "; ".join(f"{name}={value}" for name, value in cookie.items())}
+        asked = {"csrf": self.pages.csrf(sent, path), **form}
+        answer = self.pages.ask("POST", path, sent, asked)
+        self.page.goto(self.pages.url + answer.headers["location"])
+        self.keep(f"{path} works")
+        progress = self.page.locator("#result progress")
+        progress.wait_for(state="detached", timeout=300_000)
+        self.page.wait_for_timeout(400)
+        self.keep(f"{path} done", whole=True)
+
+    def moves(self) -> None:
+        """A replay of the lab at a decision in its middle, and while it plays."""
+        self.page.locator("#time").evaluate(
+            "one => { one.value = 400; one.dispatchEvent(new Event('input', { bubbles: true })) }"
+        )
+        self.page.get_by_role("button", name="Next decision").click()
+        self.page.wait_for_timeout(300)
+        self.keep("/lab decision", whole=True)
+        self.page.get_by_role("button", name="Play").click()
+        self.page.wait_for_timeout(700)
+        self.keep("/lab plays")
+
+    def looks_ahead(self) -> None:
+        """What an order would do, before it is given."""
+        self.page.goto(self.pages.url + "/queue")
+        self.page.get_by_label("Job 1", exact=True).check()
+        self.page.get_by_role("button", name="Cancel").click()
+        self.page.locator(".ahead h2").wait_for()
+        self.keep("/queue ahead", whole=True)
 
     def lose(self, daemon: Standin) -> None:
         """The daemon is killed while the cluster is open."""
@@ -122,6 +160,16 @@ def taken(browser: Browser, folder: Path, states: list[str], sizes: list[str]) -
     if not set(OTHERS) & set(states):
         return
     with cluster(*CLUSTERS["8"]) as (daemon, pages):
+        for size in sizes if "works" in states else []:
+            camera = Camera(browser, pages, folder, "works", size)
+            camera.take("/jobs/4")  # which was cancelled
+            camera.keep("/jobs/4 whole", whole=True)
+            camera.work("/lab", REPLAY)
+            camera.moves()
+            camera.work("/whatif", COMPARISON)
+            camera.work("/lessons/policies", {})
+            camera.looks_ahead()
+            camera.context.close()
         for size in sizes if "loading" in states else []:
             camera = Camera(browser, pages, folder, "loading", size)
             for part in PARTS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import os
@@ -10,9 +11,10 @@ import socket
 import stat
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -21,14 +23,16 @@ from ganger.client.connection import Client
 from ganger.web.connections import CONNECTIONS_MAX
 from ganger.web.door import TRACE_BYTES_MAX
 from ganger.web.links import folder_of
+from ganger.web.live import STREAMS_MAX, STREAMS_OF_ONE, Live
 from ganger.web.sessions import LINK_SECONDS, Sessions, is_own, masked
 from waiting import until
-from web.rig import FORM, Pages, Standin, raw, served
+from web.rig import FORM, Pages, Standin, Stream, raw, served
 
 CHANGES = ("/queue/orders", "/queue/ahead", "/nodes/orders", "/jobs/1/again", "/whatif",
            "/whatif/1/end", "/lab", "/lab/1/end", "/lessons/queue",
            "/lessons/queue/1/end", "/sessions/end")  # fmt: skip
 """All that a page posts."""
+QUEUE = "/ganger/queue/rows"
 EVIL = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'
 
 
@@ -161,8 +165,10 @@ def test_a_comparison_reads_no_file_and_runs_no_code(
     for more in ({"nodes": "1e9"}, {"nodes": "-5000"}, {"days": "99999", "of": "past"}, {}):
         form = {"csrf": csrf, "kind": "A100", **more}
         assert pages.ask("POST", "/whatif", cookie, form).status == 400, more
-    for number in ("0", "99", "1.5", "٣", "-1", "x"):
-        assert pages.ask("GET", f"/whatif/{quote(number)}", cookie).status == 404, number
+    for number in ("0", "99", "1.5", "٣", "-1", "x", "9" * 5000):
+        for place in ("whatif", "lab", "lessons/gavel"):
+            path = f"/{place}/{quote(number)}"
+            assert pages.ask("GET", path, cookie).status == 404, path
     assert not (tmp_path / "sprung").exists()
 
 
@@ -306,6 +312,48 @@ def test_signing_out_ends_the_session(pages: Pages) -> None:
     assert pages.ask("GET", "/queue", cookie).status == 401
 
 
+def test_signing_out_ends_the_stream(pages: Pages) -> None:
+    """Which would go on to tell what the queue looks like."""
+    cookie = pages.cookie()
+    with Stream(pages, cookie, QUEUE) as stream, Client(pages.home) as client:
+        assert set(stream.state()) == {QUEUE}
+        form = {"csrf": pages.csrf(cookie), "name": ""}
+        assert pages.ask("POST", "/sessions/end", cookie, form).status == 303
+        client.call("PATCH", "/v1/jobs/9", body={"priority": 4711})
+        assert [said for kind, said in stream if kind == "part"] == []  # and it ends
+        client.call("PATCH", "/v1/jobs/9", body={"priority": 0})
+
+
+def test_a_link_that_only_shows_is_sent_no_job(pages: Pages) -> None:
+    """Though somebody else is sent it."""
+    now = "/ganger/jobs/9/now"
+    both, ours = pages.cookie(read_only=True), pages.cookie()
+    with Stream(pages, ours, now, QUEUE) as known, Stream(pages, both, now, QUEUE) as strange:
+        assert set(known.state()) == {now, QUEUE}
+        assert set(strange.state()) == {QUEUE}
+
+
+def test_a_browser_that_does_not_read_is_kept_one_message() -> None:
+    """The next part is made when it has read this one, as it is then."""
+    made = list[int]()
+
+    async def news(tick: int) -> AsyncIterator[bytes]:
+        for at in range(8):
+            made.append(at)
+            yield b"x" * 100_000
+
+    async def story() -> None:
+        none: Any = None
+        live = Live(none)
+        live.up = True
+        stream = live.stream(news)
+        for at in range(8):
+            await anext(stream)
+            assert made == [*range(at + 1)]
+
+    asyncio.run(story())
+
+
 def test_names_that_are_scripts_stay_words(pages: Pages, cookie: dict[str, str]) -> None:
     body = {"command": ["echo", EVIL], "name": EVIL, "tenant": EVIL, "cwd": f"/{EVIL}", "gpus": 1}
     with Client(pages.home) as client:
@@ -413,6 +461,25 @@ def test_strangers_who_keep_connections_shut_nobody_out(
             sock.sendall(b"GET / HTTP/1.1\r\nX: ")
         assert pages.ask("GET", "/queue", cookie).status == 200
     assert pages.ask("GET", "/queue", cookie).status == 200
+
+
+def test_one_session_takes_no_stream_and_no_connection_of_another(pages: Pages) -> None:
+    """As a link for the wall could, which many may know."""
+    wall, own = pages.cookie(read_only=True), pages.cookie()
+    with contextlib.ExitStack() as kept:
+        streams = 0
+        while kept.enter_context(Stream(pages, wall)).head.status == 200:
+            streams += 1
+        assert streams == STREAMS_OF_ONE < STREAMS_MAX / 4
+        assert kept.enter_context(Stream(pages, own)).head.status == 200
+        head = (
+            f"GET /favicon.ico HTTP/1.1\r\nHost: {pages.host}\r\nCookie: {wall['Cookie']}\r\n\r\n"
+        )
+        for _ in range(CONNECTIONS_MAX + 5):
+            sock = kept.enter_context(socket.create_connection(("127.0.0.1", pages.port)))
+            sock.sendall(head.encode())
+            sock.recv(1)
+        assert pages.ask("GET", "/queue", own).status == 200
 
 
 def test_strangers_do_not_fill_the_log(tmp_path: Path) -> None:

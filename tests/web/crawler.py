@@ -76,8 +76,8 @@ window.crawl = (() => {
       moved = false; own = one.closest(noise); stored = JSON.stringify(localStorage);
     },
     moved: () => moved || stored !== JSON.stringify(localStorage),
-    quiet: () => performance.now() - quiet,
-    works: () => Boolean(document.querySelector("#result progress")),
+    state: () => [document.readyState === "complete", performance.now() - quiet,
+      Boolean(document.querySelector("#result progress"))],
   };
 })();
 """
@@ -135,13 +135,16 @@ class Crawler:
         the first is stopped, and the others come to their end."""
         begin = time.monotonic()
         while (spent := time.monotonic() - begin) < SETTLE_SECONDS:
+            wait = QUIET_MS / 4
             with navigating():
-                ready = self.page.evaluate("document.readyState === 'complete'")
-                quiet = ready and self.page.evaluate("crawl.quiet()")
+                ready, quiet, works = self.page.evaluate("crawl.state()")
                 rests = quiet > QUIET_MS or spent > MOVING_SECONDS
-                if ready and not self.waiting and rests and not self._works():
+                waits = not ready or self.waiting or (works and self._area() in self.stopped)
+                if rests and not waits:
                     return
-            self.page.wait_for_timeout(20)
+                if not rests:
+                    wait = max(wait, QUIET_MS - quiet + 1)
+            self.page.wait_for_timeout(wait)
 
     def through(self, path: str) -> list[str]:
         """Use all that is on the page at `path`; the paths of links to other kinds of pages."""
@@ -281,14 +284,11 @@ class Crawler:
             moved = bool(self.asked)
             with navigating():
                 moved = moved or self.page.evaluate("crawl.moved()")
-            self.page.wait_for_timeout(10)
+            self.page.wait_for_timeout(20)
         if not moved:
             self.faults.append(f"{key} does nothing")
         self.settle()
         self.faults += [f"{key}: {line}" for line in self.refused]
-
-    def _works(self) -> bool:
-        return self._area() in self.stopped and bool(self.page.evaluate("crawl.works()"))
 
     def _area(self) -> str:
         return self._path().partition("?")[0].split("/")[1]

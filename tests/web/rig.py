@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -126,6 +128,54 @@ class Pages:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(seconds)
+
+
+class Stream:
+    """A browser's stream of changes, with the parts at `see`. `head`: its answer."""
+
+    def __init__(self, pages: Pages, cookie: dict[str, str], *see: str, **sent: str) -> None:
+        self._asked = http.client.HTTPConnection("127.0.0.1", pages.port, timeout=20)
+        headers = {"Host": pages.host, "Accept-Encoding": "gzip", **cookie, **sent}
+        query = urlencode([("see", each) for each in see])
+        self._asked.request("GET", f"/events?{query}", headers=headers)
+        self.head = self._asked.getresponse()
+        self._inflate = zlib.decompressobj(zlib.MAX_WBITS + 16)
+        self._text, self._packs = "", self.head.headers["Content-Encoding"] == "gzip"
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._asked.close()
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """Kinds of events, and what they say."""
+        while data := self.head.read1(1 << 16):
+            self._text += (self._inflate.decompress(data) if self._packs else data).decode()
+            *whole, self._text = self._text.split("\n\n")
+            for event in whole:
+                kind, _, said = event.partition("\ndata: ")
+                if said:
+                    yield kind.removeprefix("event: "), json.loads(said)
+
+    def state(self) -> dict[str, str]:
+        """The parts that come until the next tick, by their addresses."""
+        parts = dict[str, str]()
+        for kind, said in self:
+            if kind == "tick":
+                break
+            parts[said["part"]] = said["text"]
+        return parts
+
+    def until(self, part: str, word: str) -> list[str]:
+        """The addresses of the parts that come until `part` has the word."""
+        came = list[str]()
+        for kind, said in self:
+            if kind == "part":
+                came.append(said["part"])
+                if said["part"] == part and word in said["text"]:
+                    return came
+        raise AssertionError(word)
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from service.desk import Desk, Scripted
 
 SIZES = (1, 2, 4, 8, 1, 2, 8, 16)
 NAMES = ("resnet50", "bert-large", "llama-sft", "eval", "vit-h", "sweep", "whisper", "dlrm")
+STEPS_APART = 0.02
 AT_ONCE = 250
 """Jobs that come in one step."""
 WINDOWS = 3
@@ -114,7 +115,7 @@ def main(home: str, nodes: int, gpus: int, jobs: int) -> None:
             starts = (desk.daemon.kernel.jobs.phase == Phase.STARTING).any()
             if desk.daemon._inbox or starts or reports(desk, told):
                 desk.daemon.once()
-            time.sleep(0.005)
+            time.sleep(STEPS_APART)
 
     stepping = threading.Thread(target=steps)
     stepping.start()

@@ -413,6 +413,10 @@ def test_a_job_from_its_begin_to_its_end_over_a_killed_daemon(
         page.locator(".state.cancelled").wait_for()
         assert machine.client.call("GET", f"/v1/jobs/{job}")[0]["state"] == "CANCELLED"
         assert page.locator(".life rect").count() >= 1
+        assert not page.get_by_label("see first what it does to others").is_visible()
+        over = visitor.go(f"/jobs/{job}")
+        assert over.get_by_role("button", name="Submit again").is_visible()
+        assert not over.get_by_label("see first what it does to others").is_visible()
         visitor.complaints[:] = [line for line in visitor.complaints if "503" not in line]
 
 

@@ -82,14 +82,17 @@ def with_cards(pages: Pages) -> Pages:
 
 def offences(page: Page, *only: str) -> list[str]:
     """What axe-core has against a page, as lines; by the rules `only`, or by all."""
-    from axe_playwright_python.sync_playwright import Axe
+    from axe_playwright_python.base import AXE_SCRIPT
 
     options: dict[str, Any] = {"rules": {name: {"enabled": False} for name in RULES_OFF}}
     if only:
         options = {"runOnly": list(only)}
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE_SCRIPT)
+    script = "options => axe.run(options).then(found => found.violations)"
     return [
         f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:200]}"
-        for one in Axe().run(page, options=options).response["violations"]
+        for one in page.evaluate(script, {**options, "resultTypes": ["violations"]})
     ]
 
 

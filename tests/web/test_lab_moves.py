@@ -80,6 +80,8 @@ def _steps(page: Page) -> None:
     assert said.inner_text() != first
     page.click("#before")
     assert said.inner_text() == first
+    page.click("#before")
+    assert said.inner_text() == "Nothing was decided before."
     page.click("#play")
     page.click("#play")
     assert said.inner_text() == ""

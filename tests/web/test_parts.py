@@ -95,6 +95,19 @@ def test_what_nobody_can_use_is_not_drawn_as_free() -> None:
     assert '<rect class="idle" x="0" y="12"' in svg
 
 
+def test_a_cluster_without_gpus_says_what_can_be_done() -> None:
+    def said(gpus: int) -> str:
+        drawn = draw(cluster(node("a", gpus)), "job", (), "")
+        status = msgspec.convert({**STATUS, "gpus": gpus}, Status)
+        found = cluster(node("a", gpus))
+        return fill("cluster_map", drawn=drawn, by="job", status=status, prefix="", found=found)
+
+    assert "No GPU was found" not in said(1)
+    assert "No GPU was found" in said(0)
+    none = msgspec.structs.replace(node("a", 0), gpu_type="")
+    assert [kind for kind, *_ in draw(cluster(none), "job", (), "").groups] == ["Without GPUs"]
+
+
 @pytest.mark.parametrize(("tenants", "grey"), [(COLOURS, 0), (COLOURS + 5, 5)])
 def test_tenants_beyond_the_colours_are_grey(tenants: int, grey: int) -> None:
     nodes = [node(f"n{at}", 8, held(at + 1, [*range(8)])) for at in range(tenants)]
@@ -252,6 +265,13 @@ class Daemon:
         return msgspec.convert({**STATUS, "revision": self.revision}, Status)
 
 
+async def nothing(tick: int) -> AsyncIterator[bytes]:
+    """No part of a page is looked at."""
+    empty: tuple[bytes, ...] = ()
+    for each in empty:
+        yield each
+
+
 STATUS: dict[str, Any] = {
     "version": "", "mode": "", "home": "", "pid": 1, "listen": "", "recipe": "", "knows": "",
     "since": 0.0, "now": 0.0, "revision": 0, "decisions": 0, "last_decision_seconds": 0.0,
@@ -266,7 +286,7 @@ def test_a_daemon_that_does_nothing_is_not_asked_again_and_again() -> None:
     async def story() -> tuple[int, int]:
         daemon: Any = Daemon()
         live = Live(daemon)
-        browser = live.stream()
+        browser = live.stream(nothing)
         await anext(browser)
         following = asyncio.create_task(live.run())
         await asyncio.sleep(LOOK_SECONDS * 2.5)
@@ -359,7 +379,9 @@ def test_a_chart_has_round_ticks_and_leaves_out_what_is_not_finite() -> None:
     assert "<a>" not in drawn
     assert charts.lines([charts.Line("a", [(0, math.inf)])], "t") == ""
     wide = [charts.Bar("short", 1.0), charts.Bar("long", 4.0, 3.0, 5.0, first=True)]
-    assert re.findall(r'width="([0-9.]+)" height="18"', charts.bars(wide, "t")) == ["71.2", "284.8"]
+    drawn = charts.bars(wide, "t")
+    assert re.findall(r'width="([0-9.]+)%" height="18"', drawn) == ["15.2", "60.8"]
+    assert re.findall(r'x1="([0-9.]+)%" y1="75" x2="([0-9.]+)%"', drawn) == [("45.6", "76.0")]
 
 
 CARD = Card(

@@ -60,7 +60,7 @@ def test_a_node_more_is_better_by_what_two_jobs_wait() -> None:
     assert more.ratio == pytest.approx(6 / 7)
     assert (found.pick, found.sure) == ("fifo", True)
     assert sentence(found) == (
-        "Take fifo: mean JCT is 14 % less than now (between 14 and 14 %, 95 %)."
+        "Take fifo with 1 more node: mean JCT is 14 % less than now (between 14 and 14 %, 95 %)."
     )
 
 
@@ -92,6 +92,8 @@ def test_a_difference_that_is_not_sure_is_not_recommended() -> None:
     found = Compared(rows, 5, 100, "mean JCT", "las", sure=False)
     assert sentence(found).startswith("Keep what is: las is the best of those tried, 10 % less")
     assert "between -10 and 30 %" in sentence(found)
+    for nodes, words in ((1, "las with 1 more node is"), (-2, "las with 2 fewer nodes is")):
+        assert words in sentence(msgspec.structs.replace(found, nodes=nodes))
 
 
 @pytest.mark.parametrize(("form", "recipes"), [
@@ -121,5 +123,13 @@ def test_the_queue_is_given_with_what_is_left_and_the_past_as_it_was(tmp_path: P
     assert past_of(made.daemon, 0, 1).jobs == 1
     while (made.daemon.kernel.jobs.phase[:2] != 7).any():
         made.daemon.once()
+    made.submit(gpus=0)
+    made.daemon.once()
+    assert (past_of(made.daemon, 7, 100).jobs, past_of(made.daemon, 7, 100).without) == (2, 0)
+    with pytest.raises(BadInput, match="none of these jobs asks for GPUs"):
+        past_of(made.daemon, 0, 100)
+    while made.daemon.kernel.jobs.phase[2] != 7:
+        made.daemon.once()
+    assert (past_of(made.daemon, 7, 100).jobs, past_of(made.daemon, 7, 100).without) == (2, 1)
     past = compare.some_of(past_of(made.daemon, 7, 100).traces)
     assert past[0].duration[:2].tolist() == [HOUR, HOUR]

@@ -457,11 +457,12 @@ class EffectAnswer(msgspec.Struct, kw_only=True):
 class PastAnswer(msgspec.Struct, kw_only=True):
     """What other recipes could be tried on elsewhere: the `cluster` as plain data, the recipe in
     force and what it knows, and one or more `traces` in JSON Lines (docs/trace-format.md) of so
-    many `jobs`."""
+    many `jobs`; `without` so many that ask for no GPU, or in several roles."""
 
     recipe: str
     knows: str
     jobs: int
+    without: int = 0
     cluster: msgspec.Raw
     traces: list[str]
 

@@ -33,6 +33,7 @@ from ganger.web.pages import (
     whatif,
 )
 from ganger.web.pages.frame import Pages, failed, page, pages_of
+from ganger.web.pushed import Pushed
 
 Handler = Callable[[Request], Awaitable[Response]]
 _TYPES: Final = {
@@ -88,6 +89,7 @@ def application(pages: Pages) -> Starlette:
     app = Starlette(routes=routes, exception_handlers={HTTPException: _http})
     app.router.redirect_slashes = False
     app.state.pages = pages
+    pages.pushed = Pushed(app)
     return app
 
 

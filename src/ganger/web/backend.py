@@ -8,6 +8,7 @@ import gzip
 import os
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Any, Final
@@ -132,19 +133,31 @@ class Backend:
             self._idle.put(client)
 
 
+class Fragment:
+    """A part of a page as text, and compressed once somebody wants that."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @cached_property
+    def packed(self) -> bytes:
+        """The text with gzip."""
+        return gzip.compress(self.text.encode(), 5, mtime=0)
+
+
 class Fragments:
     """Parts of pages that look the same to everybody, made once for each state of the daemon.
     `tick` numbers the states."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, tuple[int, asyncio.Future[bytes]]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[int, asyncio.Future[Fragment]]] = OrderedDict()
 
-    async def get(self, key: str, tick: int, make: Callable[[], Awaitable[str]]) -> bytes:
-        """The part called `key` as it is at `tick`, compressed. What `make` raises is raised for
-        all who wait, and not kept."""
+    async def get(self, key: str, tick: int, make: Callable[[], Awaitable[str]]) -> Fragment:
+        """The part called `key` as it is at `tick`. What `make` raises is raised for all who wait,
+        and not kept."""
         entry = self._kept.get(key)
         if entry is None or entry[0] != tick:
-            made: asyncio.Future[bytes] = asyncio.ensure_future(_compressed(make))
+            made: asyncio.Future[Fragment] = asyncio.ensure_future(_made(make))
             self._kept[key] = tick, made
             self._kept.move_to_end(key)
             while len(self._kept) > KEPT_MAX:
@@ -159,5 +172,5 @@ class Fragments:
             raise
 
 
-async def _compressed(make: Callable[[], Awaitable[str]]) -> bytes:
-    return gzip.compress((await make()).encode(), 5, mtime=0)
+async def _made(make: Callable[[], Awaitable[str]]) -> Fragment:
+    return Fragment(await make())

@@ -1,9 +1,10 @@
 """Connections to the pages. Every user of the machine reaches the port: those that came with no
-session make way for others, and do not stay."""
+session make way for others, and do not stay; then those of the session that has the most."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -15,27 +16,29 @@ _CONNECTION: Final = "ganger.connection"
 
 
 class Connection(H11Protocol):
-    """One connection. `known`: a request with a session came over it."""
+    """One connection. `known`: of which session a request came over it last; empty: of none."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self.known, self._began = False, 0.0
+        self.known, self._began = "", 0.0
         self.app_state = {**self.app_state, _CONNECTION: self}
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """Where there are too many, the oldest that nobody knows makes way."""
+        """Where there are too many, the oldest that nobody knows makes way; where all are known,
+        the oldest of the session that has the most of them."""
         super().connection_made(transport)
         self._began = self.loop.time()
         self._late = self.loop.call_later(STRANGE_SECONDS, self._end_strange)
         if len(self.connections) >= CONNECTIONS_MAX:
-            strange = [
+            others = [
                 each
                 for each in self.connections
-                if isinstance(each, Connection) and each is not self and not each.known
+                if isinstance(each, Connection) and each is not self
             ]
-            if strange:
-                min(strange, key=lambda each: each._began).hang_up()
+            counts = Counter(each.known for each in others)
+            whose = "" if "" in counts else max(counts, key=lambda name: counts[name])
+            min((e for e in others if e.known == whose), key=lambda each: each._began).hang_up()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Its place is free."""
@@ -53,8 +56,8 @@ class Connection(H11Protocol):
             self.hang_up()
 
 
-def know(state: dict[str, Any]) -> None:
-    """A request with this `state` has a session."""
+def know(state: dict[str, Any], session: str) -> None:
+    """A request with this `state` has a session of that name."""
     connection = state.get(_CONNECTION)
     if isinstance(connection, Connection):
-        connection.known = True
+        connection.known = session

@@ -105,7 +105,7 @@ class Door:
         scope[PREFIX] = prefix
         scope[SESSION] = session = self._session(request)
         if session is not None:
-            know(scope.get("state", {}))
+            know(scope.get("state", {}), session.name)
         free = scope["path"].startswith(_OPEN)
         if session is None and not free:
             return None if _is_page(request) else _no(401, "Signed out: run `ganger open`.")

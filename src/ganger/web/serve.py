@@ -155,7 +155,7 @@ class Server:
 
     def stop(self) -> None:
         """End, after what is being answered."""
-        self._live.leaving.set()
+        self._live.leave()
         self._uvicorn.should_exit = True
 
     async def _main(self) -> None:

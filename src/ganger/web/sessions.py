@@ -32,6 +32,8 @@ class Session:
     seen: float
     agent: str
     read_only: bool
+    key: bytes = field(repr=False)
+    """The SHA-256 of its cookie."""
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(_BYTES), repr=False)
 
 
@@ -61,13 +63,21 @@ class Sessions:
         while len(self._sessions) >= SESSIONS_MAX:
             del self._sessions[min(self._sessions, key=lambda key: self._sessions[key][1])]
         cookie, wall = secrets.token_urlsafe(_BYTES), self._wall()
-        made = Session(secrets.token_hex(4), wall, wall, agent[:200], read_only)
-        self._sessions[_digest(cookie)] = now, now, made
+        key = _digest(cookie)
+        made = Session(secrets.token_hex(4), wall, wall, agent[:200], read_only, key)
+        self._sessions[key] = now, now, made
         return cookie
 
     def of(self, cookie: str) -> Session | None:
         """The session of a cookie, which is used now; None if there is none."""
-        key, now = _digest(cookie), self._clock()
+        return self._of(_digest(cookie))
+
+    def still(self, session: Session) -> bool:
+        """Whether there still is that session, which is used now."""
+        return self._of(session.key) is session
+
+    def _of(self, key: bytes) -> Session | None:
+        now = self._clock()
         began, used, session = self._sessions.get(key, (0.0, 0.0, None))
         if session is None:
             return None

@@ -56,6 +56,15 @@ def at_most(trace: Trace, gpus: int) -> Trace:
     return _select(trace, rows, f"jobs of at most {gpus} GPUs")
 
 
+def in_one_role(trace: Trace) -> Trace:
+    """The jobs that ask for GPUs, all in one role: those that our own format can hold.
+    Raises BadInput if there is none."""
+    declared, n = trace.declared, trace.jobs
+    plain = np.array([len(shape.roles) == 1 and shape.gpus > 0 for shape in declared.shapes], bool)
+    rows = np.flatnonzero(plain[declared.shape[:n]])
+    return _select(trace, rows, "jobs with GPUs in one role")
+
+
 PSEUDONYM_DIGITS = 10
 
 

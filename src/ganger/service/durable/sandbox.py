@@ -35,6 +35,7 @@ from ganger.service.http.looks import Enough, TooLong
 from ganger.service.reports import rows
 from ganger.workloads.clusters import describe
 from ganger.workloads.readers.ganger_trace_writer import lines_of
+from ganger.workloads.transform import in_one_role
 
 SAMPLES: Final = 19
 DRAWS: Final = 5
@@ -230,7 +231,7 @@ def futures(
 
 def past_of(daemon: Daemon, days: float, limit: int) -> PastAnswer:
     """The last days as a trace, or without `days` the present queue, with run times drawn DRAWS
-    times. Raises BadInput if there are no jobs."""
+    times; without jobs that no trace holds. Raises BadInput if there are no others."""
     if days:
         with daemon.lock:
             traces = [past(daemon.kernel, daemon.kernel.now - round(days * DAY), limit)]
@@ -240,11 +241,18 @@ def past_of(daemon: Daemon, days: float, limit: int) -> PastAnswer:
     if not traces[0].jobs:
         what = f"no job finished in the last {days:g} days" if days else "no job runs or waits"
         raise BadInput(what, mend="ask for more days" if days else "look at the last days")
+    every = traces[0].jobs
+    try:
+        traces = [in_one_role(trace) for trace in traces]
+    except BadInput:  # none is left
+        raise BadInput("none of these jobs asks for GPUs in one role") from None
+    jobs = traces[0].jobs
     header = daemon.header
     return PastAnswer(
         recipe=header.policy,
         knows=header.knows,
-        jobs=traces[0].jobs,
+        jobs=jobs,
+        without=every - jobs,
         cluster=msgspec.Raw(msgspec.json.encode(header.cluster)),
         traces=[lines_of(trace).decode() for trace in traces],
     )

@@ -75,7 +75,7 @@ def compare(asked: Asked, tell: Callable[..., None]) -> Compared:
             if not tried.why:
                 _try(tried, part, asked.knows)
             tell(done=at * len(every) + number + 1, total=total)
-    return _result(every, shown, objective)
+    return msgspec.structs.replace(_result(every, shown, objective), nodes=asked.nodes)
 
 
 def some_of(traces: Sequence[str]) -> list[Trace]:

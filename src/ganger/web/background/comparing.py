@@ -38,7 +38,8 @@ class Row(msgspec.Struct):
 
 class Compared(msgspec.Struct):
     """The rows, the recipe as it is now first, then the best first; of how many `parts` with how
-    many `jobs`. `pick`: the best; `sure`: whether it is surely better than now."""
+    many `jobs`. `pick`: the best; `sure`: whether it is surely better than now. All
+    but the first had so many more `nodes`."""
 
     rows: list[Row]
     parts: int
@@ -46,3 +47,10 @@ class Compared(msgspec.Struct):
     metric: str
     pick: str
     sure: bool
+    nodes: int = 0
+
+
+def nodes_in_words(nodes: int) -> str:
+    """So many more or fewer nodes in words; empty if as many."""
+    some = f"{abs(nodes):,} {'more' if nodes > 0 else 'fewer'} node{'' if abs(nodes) == 1 else 's'}"
+    return some if nodes else ""

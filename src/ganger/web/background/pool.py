@@ -24,6 +24,7 @@ SECONDS_MAX: Final = 180
 MEMORY_MAX: Final = 4 << 30
 """Bytes of addresses."""
 _LINE_MAX: Final = 16 << 20
+_DIGITS_MAX: Final = 12
 _LARGE: Final = {"compare": ("traces", "cluster"), "lab": ("text",)}
 """By kind: what is asked and not kept when it is done."""
 OVER: Final = ("done", "failed", "ended")
@@ -91,9 +92,10 @@ class Pool:
                 del self._works[number]
         return made
 
-    def get(self, number: int) -> Work | None:
-        """That piece, None if there is none or it is too long ago."""
-        return self._works.get(number)
+    def called(self, number: str) -> Work | None:
+        """The piece whose number a path has; None if there is none or it is too long ago."""
+        plain = number.isascii() and number.isdecimal() and len(number) <= _DIGITS_MAX
+        return self._works.get(int(number)) if plain else None
 
     def listed(self) -> list[Work]:
         """All that are remembered, the last first."""

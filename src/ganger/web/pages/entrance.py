@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from http.cookies import SimpleCookie
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from ganger.web.door import Address, bare, form_of, session_of
-from ganger.web.live import STREAMS_MAX
-from ganger.web.pages.frame import back_to, page, pages_of
+from ganger.web.door import PREFIX, Address, bare, form_of, session_of
+from ganger.web.live import STREAMS_MAX, STREAMS_OF_ONE
+from ganger.web.pages.frame import back_to, page, pages_of, takes_gzip
+from ganger.web.pushed import GZIP_HEAD, deflated, seen_of
 
 
 async def enter_page(request: Request) -> Response:
@@ -65,9 +67,29 @@ async def end_session(request: Request) -> Response:
 
 
 async def events(request: Request) -> Response:
-    """Changes, as server-sent events: one stream for each browser, which its tabs share."""
-    live = pages_of(request).live
-    if live.streams >= STREAMS_MAX:
+    """Changes, as server-sent events: one stream for each browser, which its tabs share. It has the
+    parts whose addresses stand under `see`, each when it is another than before."""
+    pages, session = pages_of(request), session_of(request)
+    live, name = pages.live, session.name if session else ""
+    if live.streams >= STREAMS_MAX or live.of[name] >= STREAMS_OF_ONE:
         return PlainTextResponse("Too many browsers look at these pages.\n", 503)
+    packs = takes_gzip(request)
+    seen = seen_of(request.query_params.getlist("see"), request.scope[PREFIX]) if packs else []
+    sent: dict[str, int] = {}
+
+    async def news(tick: int) -> AsyncIterator[bytes]:
+        if session is None or not pages.sessions.still(session):
+            raise EOFError
+        for path in seen:
+            part = await pages.pushed.get(path, tick, request.scope)
+            if part is not None and sent.get(path) != part.mark:
+                sent[path] = part.mark
+                yield part.packed
+
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(live.stream(), headers=headers, media_type="text/event-stream")
+    if packs:
+        stream = live.stream(news, deflated, GZIP_HEAD, name)
+        headers["Content-Encoding"] = "gzip"
+    else:
+        stream = live.stream(news, session=name)
+    return StreamingResponse(stream, headers=headers, media_type="text/event-stream")

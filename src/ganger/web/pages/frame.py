@@ -24,6 +24,7 @@ from ganger.web.background.pool import Pool, Work
 from ganger.web.door import PREFIX, Address, session_of
 from ganger.web.expected import Expected
 from ganger.web.live import Live
+from ganger.web.pushed import Pushed
 from ganger.web.sessions import Sessions, masked
 from ganger.web.shown import words
 from ganger.web.shown.nodes import Nodes
@@ -49,6 +50,8 @@ class Pages:
     """What tenants used in parts of the past, from and to Unix seconds."""
     expected: Expected = field(init=False)
     nodes: Nodes = field(init=False)
+    pushed: Pushed = field(init=False)
+    """Set by the application over these."""
 
     def __post_init__(self) -> None:
         self.nodes = Nodes(self.backend)
@@ -112,7 +115,7 @@ def page(request: Request, template: str, title: str, status: int = 200, **value
 def html(request: Request, text: str, status: int = 200) -> Response:
     """HTML, compressed where that is worth it."""
     data = text.encode()
-    if len(data) < _COMPRESSED_FROM or not _takes_gzip(request):
+    if len(data) < _COMPRESSED_FROM or not takes_gzip(request):
         return Response(data, status, media_type="text/html")
     return _packed(gzip.compress(data, 5, mtime=0), status)
 
@@ -120,7 +123,7 @@ def html(request: Request, text: str, status: int = 200) -> Response:
 def json(request: Request, value: Any) -> Response:
     """Data for a script, compressed where that is worth it."""
     data = msgspec.json.encode(value)
-    if len(data) < _COMPRESSED_FROM or not _takes_gzip(request):
+    if len(data) < _COMPRESSED_FROM or not takes_gzip(request):
         return Response(data, media_type="application/json")
     return _packed(gzip.compress(data, 5, mtime=0), kind="application/json")
 
@@ -130,7 +133,8 @@ def _packed(data: bytes, status: int = 200, kind: str = "text/html") -> Response
     return Response(data, status, headers, media_type=kind)
 
 
-def _takes_gzip(request: Request) -> bool:
+def takes_gzip(request: Request) -> bool:
+    """Whether the browser reads what is compressed."""
     return "gzip" in request.headers.get("accept-encoding", "")
 
 
@@ -139,16 +143,16 @@ async def kept(request: Request, key: str, make: Callable[[], Awaitable[str]]) -
     pages = pages_of(request)
     if not pages.live.up:
         return fill("unknown", home=pages.home)
-    return gzip.decompress(await pages.fragments.get(key, pages.live.tick, make)).decode()
+    return (await pages.fragments.get(key, pages.live.tick, make)).text
 
 
 async def part(request: Request, key: str, make: Callable[[], Awaitable[str]]) -> Response:
     """A part of a page that looks the same to everybody. `key`: its name and what it depends on."""
     pages = pages_of(request)
-    data = await pages.fragments.get(key, pages.live.tick, make)
-    if _takes_gzip(request):
-        return _packed(data)
-    return Response(gzip.decompress(data), media_type="text/html")
+    made = await pages.fragments.get(key, pages.live.tick, make)
+    if takes_gzip(request):
+        return _packed(made.packed)
+    return Response(made.text, media_type="text/html")
 
 
 def key_of(name: str, /, **values: object) -> str:

@@ -90,8 +90,7 @@ def _file(name: str, text: str) -> dict[str, str]:
 
 
 def _work(request: Request) -> Work:
-    text = request.path_params["number"]
-    work = pages_of(request).pool.get(int(text)) if text.isascii() and text.isdecimal() else None
+    work = pages_of(request).pool.called(request.path_params["number"])
     if work is None or work.kind != "lab":
         raise HTTPException(404)
     return work

@@ -70,8 +70,7 @@ async def begin(request: Request) -> Response:
 
 
 def _work(request: Request, piece: Piece) -> Work:
-    text = request.path_params["number"]
-    work = pages_of(request).pool.get(int(text)) if text.isascii() and text.isdecimal() else None
+    work = pages_of(request).pool.called(request.path_params["number"])
     if work is None or work.kind != "lesson" or work.asked["name"] != piece.name:
         raise HTTPException(404)
     return work

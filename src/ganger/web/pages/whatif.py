@@ -12,9 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ganger.client.answers import NodeAnswer, PastAnswer
+from ganger.client.shown import shown
 from ganger.core.errors import BadInput
 from ganger.lab.lessons.fields import check_recipe
-from ganger.web.background.comparing import Compared
+from ganger.web.background.comparing import Compared, nodes_in_words
 from ganger.web.background.pool import Work
 from ganger.web.door import PREFIX, form_of, session_of
 from ganger.web.pages.frame import back_to, fill, html, page, pages_of
@@ -47,7 +48,7 @@ async def whatif(request: Request) -> Response:
         types=types,
         days_max=DAYS_MAX,
         nodes_max=NODES_MAX,
-        works=[work for work in pages.pool.listed() if work.kind == "compare"],
+        works=[(work, tried(work)) for work in pages.pool.listed() if work.kind == "compare"],
     )
 
 
@@ -62,6 +63,7 @@ async def begin(request: Request) -> Response:
         {
             **asked,
             "traces": past.traces,
+            "without": past.without,
             "cluster": past.cluster,
             "recipe": past.recipe,
             "knows": "noisy" if past.knows == "history" else past.knows,
@@ -112,8 +114,7 @@ def _whole(form: dict[str, list[str]], name: str, least: int, ceiling: int) -> i
 
 def _work(request: Request) -> Work:
     """The comparison that the path names."""
-    text = request.path_params["number"]
-    work = pages_of(request).pool.get(int(text)) if text.isascii() and text.isdecimal() else None
+    work = pages_of(request).pool.called(request.path_params["number"])
     if work is None or work.kind != "compare":
         raise HTTPException(404)
     return work
@@ -122,7 +123,14 @@ def _work(request: Request) -> Work:
 async def result(request: Request) -> Response:
     """One comparison: how far it is, or what came of it."""
     work = _work(request)
-    return page(request, "whatif_result", "What if", work=work, body=_body(request, work))
+    title = tried(work)
+    return page(request, "whatif_result", title, work=work, body=_body(request, work))
+
+
+def tried(work: Work) -> str:
+    """What a comparison tries, in words."""
+    parts = [*work.asked["recipes"], nodes_in_words(work.asked["nodes"])]
+    return shown(", ".join(filter(None, parts)))
 
 
 async def result_now(request: Request) -> Response:
@@ -139,6 +147,7 @@ def _body(request: Request, work: Work) -> str:
         found=compared,
         chart=_chart(compared) if compared else "",
         said=sentence(compared) if compared else "",
+        more=nodes_in_words(compared.nodes) if compared else "",
         prefix=request.scope[PREFIX],
         csrf=masked(session) if session and not session.read_only else "",
     )
@@ -162,19 +171,18 @@ def sentence(compared: Compared) -> str:
     pick = next(row for row in compared.rows if row.name == compared.pick)
     if pick.ratio is None:
         return f"Nothing that was tried is better than {pick.name}."
+    name = pick.name + (f" with {more}" if (more := nodes_in_words(compared.nodes)) else "")
     less = 100.0 * (1.0 - pick.ratio)
     if pick.low is None or pick.high is None:
         return (
-            f"{pick.name}: {compared.metric} {less:.0f} % less than now in the one part that there"
+            f"{name}: {compared.metric} {less:.0f} % less than now in the one part that there"
             " is; how sure that is, one part does not tell."
         )
     between = f"between {100 * (1 - pick.high):.0f} and {100 * (1 - pick.low):.0f} %"
     if compared.sure:
-        return (
-            f"Take {pick.name}: {compared.metric} is {less:.0f} % less than now ({between}, 95 %)."
-        )
+        return f"Take {name}: {compared.metric} is {less:.0f} % less than now ({between}, 95 %)."
     return (
-        f"Keep what is: {pick.name} is the best of those tried, {less:.0f} % less, but that is not"
+        f"Keep what is: {name} is the best of those tried, {less:.0f} % less, but that is not"
         f" sure ({between}, 95 %)."
     )
 

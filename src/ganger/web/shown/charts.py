@@ -113,47 +113,40 @@ class Bar:
     first: bool = False
 
 
-_BAR, _NAME, _VALUE = 30, 130, 74
+_BAR, _LONGEST = 46, 76.0
+"""The height of a bar with its name above it, in pixels; how long the longest is, in hundredths of
+the width: its value stands beside it."""
 
 
 def bars(every: Sequence[Bar], title: str, text: Callable[[float], str] = plain) -> Markup:
-    """Bars from zero, one below the other, each with its value beside it."""
+    """Bars from zero, one below the other, each with its name above it and its value beside it.
+    Letters have the same size however wide the chart is shown."""
     known = [bar for bar in every if math.isfinite(bar.value)]
     if not known:
         return Markup()
     longest = max(max(bar.value, bar.high or 0.0) for bar in known) or 1.0
-    scale = (WIDTH - _NAME - _VALUE) / longest
+    scale = _LONGEST / longest
     parts = []
     for at, bar in enumerate(known):
         y = at * _BAR
-        end = _NAME + bar.value * scale
-        name = bar.label if len(bar.label) <= 18 else f"{bar.label[:17]}…"
+        end = bar.value * scale
         parts.append(
             Markup(
-                '<text class="name" x="{}" y="{}" text-anchor="end">{}<title>{}</title></text>'
-                '<rect class="{}" x="{}" y="{}" width="{:.1f}" height="18" rx="2"/>'
-            ).format(
-                _NAME - 10,
-                y + 18,
-                name,
-                bar.label,
-                "bar first" if bar.first else "bar",
-                _NAME,
-                y + 5,
-                max(bar.value * scale, 1.0),
-            )
+                '<text class="name" x="0" y="{}">{}</text>'
+                '<rect class="{}" x="0" y="{}" width="{:.1f}%" height="18" rx="2"/>'
+            ).format(y + 14, bar.label, "bar first" if bar.first else "bar", y + 20, max(end, 0.3))
         )
         if bar.low is not None and bar.high is not None:
-            low, high = _NAME + max(bar.low, 0.0) * scale, _NAME + bar.high * scale
+            low, high = max(bar.low, 0.0) * scale, bar.high * scale
             end = max(end, high)
-            parts.append(
-                Markup('<path class="whisker" d="M{:.1f} {}v8m0 -4H{:.1f}m0 -4v8"/>').format(
-                    low, y + 10, high
-                )
-            )
+            whisker = Markup('<line class="whisker" x1="{:.1f}%" y1="{}" x2="{:.1f}%" y2="{}"/>')
+            parts += [whisker.format(x, y + 25, x, y + 33) for x in (low, high)]
+            parts.append(whisker.format(low, y + 29, high, y + 29))
         parts.append(
-            Markup('<text class="name" x="{:.1f}" y="{}">{}</text>').format(
-                end + 8, y + 18, text(bar.value)
+            Markup('<text class="name" x="{:.1f}%" dx="8" y="{}">{}</text>').format(
+                end, y + 34, text(bar.value)
             )
         )
-    return _picture(parts, title, len(known) * _BAR + 4)
+    return Markup(
+        '<svg class="lines bars" width="100%" height="{}" role="img" aria-label="{}">{}</svg>'
+    ).format(len(known) * _BAR, title, Markup().join(parts))

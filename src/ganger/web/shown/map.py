@@ -57,7 +57,8 @@ def draw(answer: MapAnswer, by: str, idle: Collection[int], prefix: str) -> Draw
     colours = _colours(answer, by, idle)
     nodes: dict[str, list[NodeMap]] = {}
     for node in answer.nodes:
-        nodes.setdefault(node.gpu_type or "GPUs", []).append(node)
+        kind = node.gpu_type or ("GPUs" if node.gpus else "Without GPUs")
+        nodes.setdefault(kind, []).append(node)
     groups = [
         (
             kind,

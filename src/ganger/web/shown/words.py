@@ -3,7 +3,6 @@ own zone stands in elements that a script finds; without scripts there is UTC.""
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from typing import Final
 
@@ -33,8 +32,9 @@ def when(unix_seconds: float | None) -> Markup:
     if unix_seconds is None or not 0 <= unix_seconds <= LATEST:
         return Markup("–")
     at = datetime.fromtimestamp(unix_seconds, UTC)
-    return Markup('<time datetime="{}">{}</time>').format(
-        at.isoformat(timespec="seconds"), at.strftime("%d %b %H:%M UTC")
+    # digits and names of months alone: nothing to escape, and a list has hundreds of them
+    return Markup(
+        f'<time datetime="{at.isoformat(timespec="seconds")}">{at:%d %b %H:%M} UTC</time>'
     )
 
 
@@ -44,11 +44,12 @@ def lasting(seconds: float | None) -> str:
 
 
 def since(unix_seconds: float | None) -> Markup:
-    """A length of time that goes on, as the browser's clock has it."""
+    """A length of time that goes on, as the browser's clock has it; without scripts, since when.
+    The text does not change with time, so that a list is sent again only after a change."""
     if unix_seconds is None:
         return Markup("–")
-    passed = max(time.time() - unix_seconds, 0.0)
-    return Markup('<span data-since="{:.0f}">{}</span>').format(unix_seconds, lasting(passed))
+    at = datetime.fromtimestamp(unix_seconds, UTC)
+    return Markup(f'<span data-since="{unix_seconds:.0f}">since {at:%d %b %H:%M} UTC</span>')
 
 
 def reason(job: JobAnswer) -> str:

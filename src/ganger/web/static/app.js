@@ -43,18 +43,21 @@
       const answer = await fetch(part.dataset.get, { headers: { "HX-Request": "true" } });
       if (answer.status === 401) signedOut();
       if (!answer.ok) return;
-      const text = await answer.text();
-      if (shown.get(part).text === text) return;
-      const whole = document.createElement("template");
-      whole.innerHTML = text; // a part of a page of these, in which everything is escaped
-      const before = shown.get(part).content;
-      shown.set(part, { text, content: whole.content });
-      replace(part, before, whole.content);
+      take(part, await answer.text());
     } catch { /* the stream says that nobody answers */ } finally {
       const late = asking.get(part);
       asking.delete(part);
       if (late) changed();
     }
+  }
+
+  function take(part, text) {
+    if (shown.get(part).text === text) return;
+    const whole = document.createElement("template");
+    whole.innerHTML = text; // a part of a page of these, in which everything is escaped
+    const before = shown.get(part).content;
+    shown.set(part, { text, content: whole.content });
+    replace(part, before, whole.content);
   }
 
   const copies = (nodes) => [...nodes].map((one) => one.cloneNode(true));
@@ -136,7 +139,9 @@
       one.checked = ticked.has(one.value) && !one.classList.contains("all");
     }
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
-    part.querySelectorAll(".scroll").forEach((one, at) => { one.scrollLeft = left[at] || 0; });
+    part.querySelectorAll(".scroll").forEach((one, at) => {
+      if (left[at]) one.scrollLeft = left[at]; // which has the page laid out at once
+    });
     if (kept) {
       [...part.querySelectorAll("a, input")]
         .find((one) => (one.getAttribute("href") || one.value) === kept)?.focus({ preventScroll: true });
@@ -147,6 +152,8 @@
     possible(part.querySelector("[data-orders]"));
   }
 
+  // Parts come over the stream as they change; those that it does not cover are asked for.
+  let covered = new Set();
   let due = 0;
   let timer = 0;
   function changed() {
@@ -158,7 +165,9 @@
     timer = setTimeout(() => {
       timer = 0;
       due = Date.now() + 900;
-      document.querySelectorAll(".live").forEach(refresh);
+      for (const part of document.querySelectorAll(".live")) {
+        if (!covered.has(part.dataset.get)) refresh(part);
+      }
     }, Math.max(0, due - Date.now()));
   }
 
@@ -178,7 +187,12 @@
   }
 
   async function told(message) {
-    if (message.kind === "tick") {
+    if (message.kind === "part") {
+      for (const part of document.querySelectorAll(".live")) {
+        if (part.dataset.get === message.part) take(part, message.text);
+      }
+    } else if (message.kind === "tick") {
+      covered = new Set(message.covered);
       heard = message.answered * 1000;
       const back = message.up && document.body.classList.contains("stale");
       say(message.up ? "" : `The daemon does not answer. Nothing here is newer than ${exact.format(heard)}.`);
@@ -199,8 +213,14 @@
 
   if (window.SharedWorker) {
     const worker = new SharedWorker(`${prefix}/static/worker.js?v=${version}`);
+    const looked = () => {
+      const seen = document.visibilityState === "visible" ? [...document.querySelectorAll(".live")] : [];
+      const parts = seen.map((part) => part.dataset.get);
+      worker.port.postMessage({ path: `${prefix}/events`, parts });
+    };
     worker.port.onmessage = (event) => told(event.data);
-    worker.port.postMessage(`${prefix}/events`);
+    looked();
+    document.addEventListener("visibilitychange", looked);
     addEventListener("pagehide", () => worker.port.postMessage("bye"));
     addEventListener("pageshow", (event) => {
       if (event.persisted) location.reload();
@@ -238,6 +258,7 @@
       const part = one.closest(".join") || one;
       part.hidden = !now.includes(one.value);
     }
+    document.querySelector("#orders .box").hidden = !said.dataset.orders;
   }
 
   // A look ahead: what an order does to the others, before it is given.

@@ -100,7 +100,10 @@
     const moments = decided.flatMap((run) => run.decisions.map(([time]) => time)).sort((a, b) => a - b);
     const from = now >= end && forward ? -1 : now;
     const to = forward ? moments.find((time) => time > from) : moments.findLast((time) => time < from);
-    if (to === undefined) return;
+    if (to === undefined) {
+      say(forward ? "Nothing is decided later." : "Nothing was decided before.");
+      return;
+    }
     show(to);
     tell(to);
   }
@@ -118,6 +121,10 @@
         if (wait.length) box.append(html("p", {}, "Waiting, by the plan: ", wait.join("; "), "."));
       }
     });
+  }
+
+  function say(text) {
+    for (const run of runs) run.lane.querySelector(".decided").replaceChildren(html("p", {}, text));
   }
 
   function show(moment) {
