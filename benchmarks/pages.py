@@ -70,7 +70,7 @@ def change(daemon: Standin, at: int) -> None:
 
 
 def change_shown(daemon: Standin, at: int) -> None:
-    """One more change that a list of the last jobs shows, whichever others are seen with it."""
+    """One more change, which the list of the lowest priorities shows in its first line."""
     daemon.client.call("PATCH", f"/v1/jobs/{LAST}", body={"priority": -at})
 
 
@@ -105,7 +105,7 @@ def each_page(daemon: Standin, pages: Pages, cookie: dict[str, str]) -> list[str
 async def browser(pages: Pages, cookie: dict[str, str], end: float) -> tuple[int, int, float]:
     """A browser with the queue open: bytes that it got, parts that came with them, and the longest
     time in seconds between two of them."""
-    see = quote("/queue/rows?find=&state=active&sort=-submitted&page=0", safe="")
+    see = quote("/queue/rows?find=&state=active&sort=priority&page=0", safe="")
     reader, writer = await asyncio.open_connection("127.0.0.1", pages.port)
     writer.write(
         f"GET /events?see={see} HTTP/1.1\r\nHost: {pages.host}\r\n"
@@ -257,7 +257,7 @@ frames that had any.
 
 {order}
 
-So many browsers have the list of the last jobs open, while the priority of one of them changes \
+So many browsers have the list of the lowest priorities open, while the lowest changes \
 {RATE} times a second, for {SECONDS:.0f} s. Each is sent the list as it is then; the longest that \
 one waited for the next is told. A decision is the mean of the daemon's own steps:
 
