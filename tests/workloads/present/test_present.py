@@ -117,6 +117,14 @@ def test_ray_serve_has_a_number_of_replicas_or_a_rule(
         ("k.yaml", kserve(containerConcurrency="many"), "'many' is not a number"),
         ("k.yaml", kserve(scaleTarget=True), "'True' is not a number"),
         ("k.yaml", "kind: InferenceService\n", "it has no predictor"),
+        ("k.yaml", kserve(scaleTarget=10**400), "is not a number from"),
+        ("config.pbtxt", "max_batch_size: 1" + "0" * 400, "is not a number from"),
+        ("r.yaml", "applications: [{deployments: 3}]\n", "it has no deployment"),
+        (
+            "r.yaml",
+            "applications: [{deployments: [{num_replicas: 2.5}]}]\n",
+            "num_replicas: '2.5' is not a whole number",
+        ),
         ("r.yaml", "applications: []\n", "it has no deployment"),
         ("r.yaml", "applications: 3\n", "it has no deployment"),
         ("r.yaml", "a: 1\n", "it is neither Ray Serve's nor KServe's"),
@@ -131,6 +139,14 @@ def test_what_is_wrong_is_one_sentence(name: str, text: str, says: str, tmp_path
         present(tmp_path, text, name)
     assert says in str(error.value)
     assert name in error.value.where
+
+
+def test_a_field_sends_a_terminal_nothing(tmp_path: Path) -> None:
+    """Fields are printed, and a file may be anybody's."""
+    text = 'applications: [{deployments: [{"\\e[2Jname": 1}]}]\n"\\e]0;x": 1\n'
+    found = present(tmp_path, text, "r.yaml")
+    assert len(found.ignored) == 2
+    assert all(key.isprintable() for key in found.ignored)
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -13,6 +13,7 @@ import msgspec
 from ganger.core.plan import Plan
 from ganger.core.protocols import Policy, revived
 from ganger.core.spec import Kind
+from ganger.core.units import NEVER
 from ganger.core.view import View
 from ganger.mechanisms.common.reasons import changed_by
 from ganger.mechanisms.common.two_level import draw
@@ -52,9 +53,15 @@ class Planes:
         memory = memory or PlanesMemory(None, None)
         first, serving = ask(view.part(SERVICES), self.serving, memory.serving)
         second, training = ask(view.part(OTHERS), self.training, memory.training)
-        reasons = changed_by(first.reasons, second.until) + changed_by(second.reasons, first.until)
-        wake, until = min(first.wake, second.wake), first.until | second.until
-        return view.draft.plan(reasons, wake, until), PlanesMemory(serving, training)
+        return joined(view, first, second), PlanesMemory(serving, training)
+
+
+def joined(view: View, first: Plan, second: Plan, wake: int = NEVER) -> Plan:
+    """The plan of two policies that drew into one draft: asked again by the earliest time, `wake`
+    among them, and after what either names."""
+    reasons = changed_by(first.reasons, second.until) + changed_by(second.reasons, first.until)
+    wake = min(wake, first.wake, second.wake)
+    return view.draft.plan(reasons, wake, first.until | second.until)
 
 
 def orders_of(policy: Policy) -> tuple[type, ...]:

@@ -12,8 +12,7 @@ from ganger.core.protocols import Policy
 from ganger.core.spec import OnPreempt
 from ganger.core.units import MINUTE
 from ganger.core.view import View
-from ganger.mechanisms.common.planes import OTHERS, SERVICES, ask, orders_of
-from ganger.mechanisms.common.reasons import changed_by
+from ganger.mechanisms.common.planes import OTHERS, SERVICES, ask, joined, orders_of
 from ganger.mechanisms.placement.place import PACK
 
 AGAIN: Final = MINUTE
@@ -64,9 +63,7 @@ class ServicesFirst:
         if memory.skipped:
             training.forget()
         second, after.training = ask(training, self.training, memory.training)
-        reasons = changed_by(first.reasons, second.until) + changed_by(second.reasons, first.until)
-        wake, until = min(first.wake, second.wake), first.until | second.until
-        return view.draft.plan(reasons, wake, until), after
+        return joined(view, first, second), after
 
     def _make_room(self, view: View, services: View, training: View, made: dict[int, int]) -> bool:
         """Stop jobs for those services that wait without room, in their order; whether any."""

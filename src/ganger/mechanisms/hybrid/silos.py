@@ -18,8 +18,7 @@ from ganger.core.spec import OnPreempt, Shape
 from ganger.core.state.jobs import Phase
 from ganger.core.units import DAY, NEVER, WHOLE
 from ganger.core.view import View
-from ganger.mechanisms.common.planes import OTHERS, SERVICES, ask, orders_of
-from ganger.mechanisms.common.reasons import changed_by
+from ganger.mechanisms.common.planes import OTHERS, SERVICES, ask, joined, orders_of
 from ganger.mechanisms.common.reconcile import STAYS
 from ganger.mechanisms.hybrid.reclaim import Tenancy
 from ganger.mechanisms.scaling.replicas import replicas_of
@@ -133,9 +132,7 @@ class Silos:
         with view.ledger.hidden(own):
             second, after.training = ask(training, self.training, memory.training)
         after.asked, after.skipped = lent, False
-        reasons = changed_by(first.reasons, second.until) + changed_by(second.reasons, first.until)
-        wake = min(wake, first.wake, second.wake)
-        return view.draft.plan(reasons, wake, first.until | second.until), after
+        return joined(view, first, second, wake), after
 
     def _count(self, view: View, services: View, memory: SilosMemory) -> int:
         """Count what services hold and wait for, if it is time; when that will be next."""

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ganger.core.errors import BadInput
-from ganger.workloads.present.settings import UNKNOWN, Present, flat, number_of, whole_of
+from ganger.workloads.present.settings import (
+    UNKNOWN,
+    Present,
+    flat,
+    number_of,
+    plain,
+    whole_of,
+    words_of,
+)
 
 _BATCH, _WAIT = "batcher.maxBatchSize", "batcher.maxLatency"
 _CONCURRENCY, _TARGET, _METRIC = "containerConcurrency", "scaleTarget", "scaleMetric"
@@ -59,12 +67,14 @@ def kserve(where: str, document: Mapping[str, Any]) -> Present:
     if metric == "concurrency":
         stated = known.get(_TARGET, at_once or _USUAL)
         target = _UTILISATION * number_of(stated, f"{where}: {_TARGET}", 1, 1e6)
-        scaling = f"scale.reactive(target={target:g},look_back=60s,up_delay=0s,down_delay=0s)"
+        scaling = (
+            f"scale.reactive(target={words_of(target)},look_back=60s,up_delay=0s,down_delay=0s)"
+        )
         read |= {key: f"{known[key]}" for key in (_TARGET, _METRIC) if key in known}
     ignored = {key: _why(key) for key in known if key not in read}
     for name in spec:
         if name != "predictor":
-            ignored[f"{name}"] = "the predictor alone is compared"
+            ignored[plain(name)] = "the predictor alone is compared"
     return Present(where, recipe, scaling, read, ignored)
 
 

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ganger.core.errors import BadInput
-from ganger.workloads.present.settings import UNKNOWN, Present, flat, number_of
+from ganger.workloads.present.settings import (
+    UNKNOWN,
+    Present,
+    flat,
+    number_of,
+    plain,
+    whole_of,
+    words_of,
+)
 
 _SCALING: Final = {
     "target_ongoing_requests": ("target", ""),
@@ -53,26 +61,29 @@ def ray_serve(where: str, document: Mapping[str, Any]) -> Present:
         for name, (parameter, unit) in _SCALING.items():
             key = f"autoscaling_config.{name}"
             if key in known:
-                value = number_of(known[key], f"{where}: {key}", 0, 1e9)
-                stated.append(f"{parameter}={value:g}{unit}")
+                value = number_of(known[key], f"{where}: {key}", 0 if unit else 1e-3, 1e9)
+                stated.append(f"{parameter}={words_of(value)}{unit}")
                 read[key] = f"{known[key]}"
         scaling = f"scale.reactive({','.join(stated)})" if stated else "scale.reactive"
     elif "num_replicas" in known:
-        count = number_of(known["num_replicas"], f"{where}: num_replicas", 1, 1e6)
-        scaling = f"scale.static-peak(replicas={count:g})"
-        read["num_replicas"] = f"{count:g}"
+        count = whole_of(known["num_replicas"], f"{where}: num_replicas", 1, 10_000)
+        scaling = f"scale.static-peak(replicas={count})"
+        read["num_replicas"] = f"{count}"
     ignored = {key: _why(key) for key in known if key not in read}
     for each in deployments[1:]:
-        ignored[f"deployments[{each.get('name', '?')}]"] = "one deployment is compared, the first"
+        ignored[f"deployments[{plain(each.get('name', '?'))}]"] = (
+            "one deployment is compared, the first"
+        )
     for key in document:
         if key != "applications":
-            ignored[f"{key}"] = "it does not change when requests run"
+            ignored[plain(key)] = "it does not change when requests run"
     return Present(where, "serve.power-of-two", scaling, read, ignored)
 
 
 def _listed(application: Any) -> list[Mapping[str, Any]]:
     given = application.get("deployments") if isinstance(application, Mapping) else None
-    return [each for each in given or [] if isinstance(each, Mapping)]
+    every = given if isinstance(given, list) else []
+    return [each for each in every if isinstance(each, Mapping)]
 
 
 def _why(key: str) -> str:

@@ -78,7 +78,8 @@ def _flatten(value: Any, at: str, fields: dict[str, Any], depth: int) -> None:
         raise BadInput("it has more fields than settings have", where=at[:80])
     if isinstance(value, Mapping) and value:
         for name, each in value.items():
-            _flatten(each, f"{at}.{name}" if at else str(name), fields, depth + 1)
+            word = plain(name)
+            _flatten(each, f"{at}.{word}" if at else word, fields, depth + 1)
     elif isinstance(value, list) and value and isinstance(value[0], Mapping | list):
         for number, each in enumerate(value):
             _flatten(each, f"{at}[{number}]", fields, depth + 1)
@@ -90,7 +91,7 @@ def number_of(value: Any, where: str, least: float, limit: float) -> float:
     """A number between the two. Raises BadInput."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = float("nan")
     if isinstance(value, bool) or not least <= number <= limit:
         raise BadInput(
@@ -105,3 +106,14 @@ def whole_of(value: Any, where: str, least: int, limit: int) -> int:
     if number != int(number):
         raise BadInput(f"{str(value)[:40]!r} is not a whole number", where=where)
     return int(number)
+
+
+def words_of(number: float) -> str:
+    """A number as recipes read it, to a thousandth."""
+    return f"{round(number, 3):.15g}"
+
+
+def plain(name: object) -> str:
+    """What a file calls something, as it may be printed: a name is anybody's."""
+    text = str(name) if not isinstance(name, int) or name.bit_length() < 200 else "a number"
+    return "".join(each if each.isprintable() else "?" for each in text[:80])
