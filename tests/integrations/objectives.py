@@ -23,6 +23,19 @@ def parabola(trial: Any) -> float:
     return float(floor)
 
 
+def outdone(trial: Any) -> float:
+    """The earlier a trial begins the better it is. After its first report each but the first three
+    waits until it is ended: those before it have reported what is better."""
+    trial.suggest_float("x", -3, 3)
+    for step in range(1, 10):
+        trial.report(trial.number + 1 / step, step)
+        if trial.number > 2:
+            time.sleep(60)
+            raise AssertionError("nobody ended it")
+    trial.set_user_attr("layers", trial.suggest_int("layers", 1, 4))
+    return float(trial.number)
+
+
 def patient(trial: Any) -> float:
     """The later a trial begins the better it is, and the later it reports first. It reports three
     times, and rests after each, so that it can be set aside there."""

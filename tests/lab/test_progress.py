@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from ganger.cli.progress import forecast
 from ganger.core.kernel import Kernel
 from ganger.core.units import NEVER, SECOND
 from ganger.lab.api import Task, run_all
-from ganger.lab.simulating.progress import Ticker
+from ganger.lab.simulating.progress import EVERY_SECONDS, Ticker
 from ganger.lab.simulation import Setup, run_one
 from ganger.workloads.synthetic import synthesize
 from ganger.workloads.trace import Trace
@@ -56,28 +57,49 @@ def test_services_are_no_work_and_a_run_with_an_end_is_as_far_as_the_time() -> N
     assert shares([job("serve", 0, None)], until=40)[40] == 1
 
 
-def test_a_share_never_falls_though_work_is_lost() -> None:
-    told: list[float] = []
-    kernel_seen: list[Kernel] = []
+def ended() -> tuple[Trace, Kernel]:
+    """A job of 10 s, and a kernel that has run it."""
+    kept: list[Kernel] = []
 
     class Keep:
         """Remembers the kernel."""
 
         def __init__(self, kernel: Kernel) -> None:
-            kernel_seen.append(kernel)
+            kept.append(kernel)
 
         def append(self, *step: Any) -> None:
             """Nothing."""
 
     trace = trace_of([job("a", 0, 10)])
     run_one(trace, cluster(1, 2), "fifo", journal=Keep)
-    kernel = kernel_seen[0]
+    return trace, kept[0]
+
+
+def test_a_share_never_falls_though_work_is_lost() -> None:
+    told: list[float] = []
+    trace, kernel = ended()
     ticker = Ticker(kernel, trace, NEVER, told.append)
     ticker.append()
     kernel.jobs.phase[0], kernel.jobs.work[0] = 2, 0.0
     ticker._due = 0.0
     ticker.append()
     assert told == [1.0, 1.0]
+
+
+def test_a_look_that_had_to_wait_keeps_no_bar_still() -> None:
+    """On a busy machine a look may take long, though it costs nothing."""
+    told: list[float] = []
+
+    def tell(share: float) -> None:
+        told.append(share)
+        time.sleep(0.05)
+
+    trace, kernel = ended()
+    ticker = Ticker(kernel, trace, NEVER, tell)
+    ticker.append()
+    time.sleep(EVERY_SECONDS)
+    ticker.append()
+    assert len(told) == 2
 
 
 @pytest.mark.parametrize("workers", [1, 2])

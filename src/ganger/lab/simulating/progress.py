@@ -15,7 +15,7 @@ from ganger.workloads.trace import Trace
 
 EVERY_SECONDS: Final = 0.1
 COST_MAX: Final = 0.02
-"""The part of a run's time that may go into looking how far it is."""
+"""The part of a run's CPU time that may go into looking how far it is."""
 
 BY_SERVICE: Final = 0.1
 
@@ -43,9 +43,10 @@ class Ticker:
         now = time.monotonic()
         if now < self._due:
             return
+        began = time.thread_time()
         self._last = max(self._last, self.share())
         self._tell(self._last)
-        spent = time.monotonic() - now
+        spent = time.thread_time() - began  # a thread that had to wait has spent nothing
         self._due = now + max(EVERY_SECONDS, spent / COST_MAX)
 
     def share(self) -> float:
