@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import combinations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,6 +110,19 @@ def test_the_programme_of_one_model_is_near_the_exact_bound() -> None:
     exact = bound(models, 1, asked).in_time
     mixed = bound(models, 1, [*asked, Asked(0, 1, 2000)]).in_time
     assert exact - 3 < mixed < 1.03 * exact
+
+
+@pytest.mark.timeout(30)
+def test_late_in_a_long_log_it_ends_with_the_same() -> None:
+    """Ten days in, what is left of a request may take less time than the clock can tell apart."""
+    gaps = np.random.default_rng(1).exponential(0.7, 5000).cumsum()
+    early, late = (
+        bound([model("m", affine(3, 0.43, 7))], 1, [Asked(since + at, 0, 9) for at in gaps])
+        for since in (0, 10 * 24 * 3_600_000)
+    )
+    assert early.attainment is not None
+    assert 0.5 < early.attainment < 0.95
+    assert late.in_time == pytest.approx(early.in_time, abs=0.5)
 
 
 def test_what_is_too_late_alone_counts_nothing_and_what_is_never_due_counts() -> None:

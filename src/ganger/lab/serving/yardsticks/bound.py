@@ -201,12 +201,12 @@ class _Fluid:
         waiting, rate = self._open, self._rate
         while waiting and self._now < until:
             due, part = heappop(waiting)
-            ends = min(self._now + part / rate, due, until)
-            left = part - max(ends - self._now, 0.0) * rate
-            self._now = max(self._now, ends)
-            if left <= _DONE:
+            ends, cut = self._now + part / rate, min(due, until)
+            left = part - max(min(ends, cut) - self._now, 0.0) * rate
+            self._now = max(self._now, min(ends, cut))
+            if ends <= cut or left <= _DONE:  # late in a log a moment may pass without a tick
                 continue
-            if ends < due:
+            if cut < due:
                 heappush(waiting, (due, left))
             else:
                 self._lost += left  # it is too late for this one
