@@ -66,7 +66,7 @@ def _parted(world: World, lanes: Sequence[Lane], name: str) -> list[frozenset[in
         raise BadInput(
             f"{count} models and {len(lanes)} lanes",
             where=name,
-            mend="give at least a lane for each model",
+            mend="give at least a lane for each model, or a file of the models that are asked for",
         )
     return [
         frozenset({at % count} if world.latencies(at % count, lane) is not None else ())
