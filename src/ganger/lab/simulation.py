@@ -45,6 +45,8 @@ from ganger.lab.simulating.refusals import (
 )
 from ganger.lab.simulating.setup import Setup
 from ganger.lab.simulating.waited import WaitRecorder
+from ganger.mechanisms.hybrid.silos import named
+from ganger.recipes.registry import make_sharing
 from ganger.sim.children import FromCurves, Searcher
 from ganger.sim.engine import Simulator
 from ganger.sim.evaluation import Evaluations
@@ -278,7 +280,9 @@ def _company(kernel: Kernel) -> CompanyRecorder:
 def _meter(kernel: Kernel, setup: Setup) -> Meter:
     nodes = kernel.nodes
     power, tariff = Power(nodes, setup.profiles), tariff_of(nodes, setup.prices)
-    return Meter(kernel.jobs, nodes, power, tariff, setup.costs.boot)
+    name = make_sharing(setup.sharing).named if setup.sharing else ""
+    reserved = named(nodes, name) if name else ()
+    return Meter(kernel.jobs, nodes, power, tariff, setup.costs.boot, reserved, setup.loan_rate)
 
 
 class _Several:

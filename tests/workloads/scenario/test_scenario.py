@@ -126,6 +126,15 @@ def test_replicas_that_take_long_to_come_answer_less_in_time(tmp_path: Path) -> 
     assert missed == pytest.approx(9 * 4, abs=12)  # who comes in the fifth second may wait
 
 
+def test_what_a_loan_costs_is_as_the_scenario_says(tmp_path: Path) -> None:
+    text = BESIDE.replace(', "las"', "").replace("[training]", '[training]\nsharing = ["aryl"]')
+    pools = 'cluster = "1x4xT4@serving+1x4xT4"\nprices = { T4 = 0.5 }\nloans = { rate = 0.25 }'
+    text = text.replace('cluster = "2x4xT4"', pools)
+    found = printed(tmp_path, text)["runs"][0]["energy"]["reserve"]
+    assert found["rate"] == 0.25
+    assert 0 < found["held"] < found["cost"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -168,6 +177,8 @@ def test_what_is_wrong_is_one_sentence_with_its_place(
         ('cluster = "2x4xT4"', "", "cluster: what is beside training runs on a cluster"),
         ('["clipper"]', '["clipper", "nanily"]', "routers: beside training there is one"),
         ('["clipper"]', '["clipper"]\nfaster = [2]', "faster: it means nothing beside training"),
+        ("[training]", "[loans]\nrate = 0.5\n[training]", "loans: nothing is lent here"),
+        ("[training]", "[loans]\nrate = 1.5\n[training]", "loans.rate: it is more than 1"),
         ('trace = "trace.csv"', 'trace = "none.csv"', "none.csv"),
         ('"scale.reactive"', '"scale.reactve"', "no recipe 'scale.reactve'"),
     ],

@@ -303,6 +303,7 @@ def simulate_jobs(
         window=_window(options["window"]),
         why=options["why"],
         prices=options.get("prices", {}),
+        loan_rate=options.get("loan_rate", 1.0),
         carbon=-1.0 if options["carbon"] is None else options["carbon"],
     )
     chosen = combinations(recipe, options)

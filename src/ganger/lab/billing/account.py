@@ -3,6 +3,7 @@
 `energy_kwh` is what all nodes drew while they were on, up to when the last job let go of its GPUs;
 of it `energy_of_idle_kwh` for what nobody held. `carbon_kg`: that energy x the grid's intensity.
 `cost` is what all nodes cost in that time: `cost_of_jobs` + `cost_of_services` + `cost_of_idle`.
+Where nodes are named for services (`ganger.lab.billing.reserve`), these pay for all of them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ganger.lab.billing.power import Grid, sources_in_words
+from ganger.lab.billing.reserve import Reserve
 from ganger.mechanisms.provisioning.power import Watts
 
 _Floats = NDArray[np.float64]
@@ -31,8 +33,11 @@ class Account:
     idle_energy_kwh: float
     """Of nodes that are on, for what nobody holds of them: it is nobody's."""
     cost: _Floats | None
-    """None: nothing has a price."""
+    """What each pays; None: nothing has a price."""
     idle_cost: float | None
+    """Of what nobody held, and nobody reserved."""
+    reserve: Reserve | None
+    """Of nodes that services have for themselves; None without such nodes, or without prices."""
     grid: Grid
     watts: list[Watts]
 
@@ -51,7 +56,8 @@ class Account:
 
     @property
     def costs(self) -> dict[str, float]:
-        """Of jobs, of services with their replicas, and of what nobody held; {} without prices."""
+        """Of jobs, of services with their replicas and what is reserved for them, and of what
+        nobody held; {} without prices."""
         if self.cost is None or self.idle_cost is None:
             return {}
         services = float(self.cost[self.service].sum())
@@ -84,10 +90,16 @@ class Account:
 
     def said(self) -> list[str]:
         """Where the figures come from, in sentences."""
-        return [
+        lines = [
             *sources_in_words(self.watts, self.grid),
             "Idle is what nobody held of nodes that were on, up to when the last job let go.",
         ]
+        if self.reserve is not None:
+            lines.append(
+                "Services pay for all of the nodes that are named for them, less what others pay"
+                f" for what they hold there: {self.reserve.rate:.0%} of its price."
+            )
+        return lines
 
     def as_json(self) -> dict[str, Any]:
         """Energy and carbon, and where their figures come from."""
@@ -98,4 +110,13 @@ class Account:
             "grid": self.grid._asdict(),
             "watts": [each._asdict() for each in self.watts],
             "by_tenant": self.by_tenant(),
+            **({} if self.reserve is None else {"reserve": self._reserve(self.reserve)}),
         }
+
+    def _reserve(self, reserve: Reserve) -> dict[str, float]:
+        """What nodes for services cost, what of that was on loan, and what was paid for it."""
+        lent = reserve.lent(self.service)
+        return {
+            "cost": reserve.cost, "held": float(reserve.held[self.service].sum()), "lent": lent,
+            "rate": reserve.rate, "paid_for_loans": reserve.rate * lent,
+        }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ from ganger.core.state.jobs import Jobs, Phase
 from ganger.core.units import HOUR, NEVER, WHOLE
 from ganger.lab.billing.account import Account
 from ganger.lab.billing.power import FULL, Grid, Knobs, Power
+from ganger.lab.billing.reserve import Reserve
 from ganger.lab.billing.tariff import Tariff
 
 _ENDS: Final = (Finished, Failed, Released, Refused)
@@ -64,16 +66,26 @@ class Meter:
 
     An attempt that is to have devices of which others have not let go yet holds none before; a job
     that yields its compute holds nothing while it is suspended. `boot`: microseconds from switching
-    a node on until it can be used, in which it draws power and costs money already.
+    a node on until it can be used, in which it draws power and costs money already. `reserved`:
+    nodes for services, which these pay for, less the part `rate` of what others hold there.
 
     A step only takes notes, which are added up many at a time.
     """
 
     def __init__(
-        self, jobs: Jobs, nodes: Nodes, power: Power, tariff: Tariff | None, boot: int = 0
+        self,
+        jobs: Jobs,
+        nodes: Nodes,
+        power: Power,
+        tariff: Tariff | None,
+        boot: int = 0,
+        reserved: Collection[int] = (),
+        rate: float = 1.0,
     ) -> None:
         self._jobs, self._nodes, self._power, self._tariff = jobs, nodes, power, tariff
         self._boot = boot
+        self._reserved, self._rate = np.zeros(nodes.n, np.bool_), rate
+        self._reserved[list(reserved)] = True
         self._marks: list[int] = []
         """What became of attempts, one after the other: when, job, attempt, and what."""
         self._slots: list[int] = []
@@ -87,8 +99,9 @@ class Meter:
         """The clocks that were set, and the number of each."""
         self._behind: dict[int, list[int]] = {}
         """By job that is to let go: the numbers of attempts that get what it has."""
-        self._sums = np.zeros((0, 3))
-        """By job: watt-microseconds of the base and beyond it, and money."""
+        self._sums = np.zeros((0, 4))
+        """By job: watt-microseconds of the base and beyond it, money, and what of that is for nodes
+        that are reserved for services."""
         self._on: list[int] = [0] * nodes.n
         """By node: since when it is on; -1: it is off."""
         self._were_on: list[tuple[int, int, int]] = []
@@ -230,11 +243,12 @@ class Meter:
             for varying in self._tariff.varying.intersection(node.tolist()):
                 here = node == varying
                 money[here] = part[here] * self._paid(spans, attempt[here], gone[here], varying)
-            self._sums[:, 2] += np.bincount(whose, money, len(self._sums))
+            for column, counted in ((2, money), (3, money * self._reserved[node])):
+                self._sums[:, column] += np.bincount(whose, counted, len(self._sums))
 
     def _grow(self) -> None:
         """Have sums of all jobs that there are."""
-        more = np.zeros((self._jobs.n - len(self._sums), 3))
+        more = np.zeros((self._jobs.n - len(self._sums), 4))
         self._sums = np.concatenate([self._sums, more])
 
     def _paid(self, spans: _Spans, attempt: _Ints, gone: _Floats, node: int) -> _Floats:
@@ -309,29 +323,35 @@ class Meter:
         rows = np.flatnonzero(jobs.phase[: jobs.n] != Phase.DECLARED)
         sums = self._sums[rows]
         base, money = self._all(end)
+        service, cost, reserve = jobs.kind[rows] == Kind.SERVE, sums[:, 2], None
+        if priced and self._reserved.any():
+            reserve = Reserve(float(money[self._reserved].sum()), sums[:, 3], self._rate)
+            cost = reserve.charged(cost, service)
         return Account(
             tenants=[jobs.tenants[code] for code in jobs.tenant[rows].tolist()],
-            service=jobs.kind[rows] == Kind.SERVE,
+            service=service,
             energy_kwh=(sums[:, 0] + sums[:, 1]) / _KWH,
             idle_energy_kwh=_rest(base, sums[:, 0]) / _KWH,
-            cost=sums[:, 2] if priced else None,
-            idle_cost=_rest(money, sums[:, 2]) if priced else None,
+            cost=cost if priced else None,
+            idle_cost=_rest(float(money.sum()), cost) if priced else None,
+            reserve=reserve,
             grid=grid,
             watts=self._power.sources(),
         )
 
-    def _all(self, end: int) -> tuple[float, float]:
-        """Watt-microseconds of all nodes while they were on and nothing computed, and money."""
+    def _all(self, end: int) -> tuple[float, _Floats]:
+        """Watt-microseconds of all nodes while they were on and nothing computed, and by node
+        money."""
         still = [(node, since, end) for node, since in enumerate(self._on) if 0 <= since < end]
-        base = money = 0.0
+        base, money = 0.0, np.zeros(self._nodes.n)
         for node, since, until in (*self._were_on, *still):
             if since < end:
                 base += self._power.base[node] * (min(until, end) - since)
                 if self._tariff is not None and not self._tariff.always(node):
-                    money += self._tariff.cost(node, since, min(until, end))
+                    money[node] += self._tariff.cost(node, since, min(until, end))
         if self._tariff is not None:
-            always = filter(self._tariff.always, range(self._nodes.n))
-            money += sum(self._tariff.cost(node, 0, end) for node in always)
+            for node in filter(self._tariff.always, range(self._nodes.n)):
+                money[node] += self._tariff.cost(node, 0, end)
         return base, money
 
 

@@ -19,6 +19,7 @@ from ganger.core.units import NEVER, SECOND, format_duration
 from ganger.lab.simulating.policies import has, has_services, load_policy, needs_of
 from ganger.lab.simulating.setup import Setup
 from ganger.mechanisms.common.two_level import searches
+from ganger.mechanisms.hybrid.silos import named
 from ganger.recipes.registry import make_sharing
 from ganger.workloads.trace import Trace
 
@@ -98,21 +99,16 @@ def refuse_sharing(trace: Trace, nodes: Nodes, setup: Setup, recipe: str | Polic
         _refuse_lasting(trace, setup, recipe, rule.notice)
 
 
-def _refuse_narrow(trace: Trace, nodes: Nodes, named: str, *, loans: bool) -> None:
+def _refuse_narrow(trace: Trace, nodes: Nodes, name: str, *, loans: bool) -> None:
     """Raise BadInput for the first job that does not fit on the empty nodes of its side."""
-    theirs = [
-        node
-        for node in range(nodes.n)
-        if named == nodes.pools[int(nodes.pool[node])]
-        or named in nodes.label_sets[int(nodes.labels[node])]
-    ]
+    theirs = named(nodes, name)
     others = [node for node in range(nodes.n) if node not in set(theirs)]
     if not theirs or not others:
         raise BadInput(
-            f"{'no' if others else 'every'} node is named {named!r}, so that one side has none",
+            f"{'no' if others else 'every'} node is named {name!r}, so that one side has none",
             where="--sharing",
             mend="name nodes for services by their pool or a label, as in"
-            f" --cluster 2x8xV100@{named}+6x8xV100",
+            f" --cluster 2x8xV100@{name}+6x8xV100",
         )
     ledger, declared = Ledger(nodes), trace.declared
     kinds = declared.kind[: trace.jobs]

@@ -15,6 +15,7 @@ from ganger.core.errors import BadInput
 from ganger.core.plan import Lend, Placement, Plan
 from ganger.core.protocols import Policy
 from ganger.core.spec import OnPreempt, Shape
+from ganger.core.state.cluster import Nodes
 from ganger.core.state.jobs import Phase
 from ganger.core.units import DAY, NEVER, WHOLE
 from ganger.core.view import View
@@ -106,10 +107,10 @@ class Silos:
     def decide(self, view: View, memory: SilosMemory | None) -> tuple[Plan, SilosMemory]:
         """The plan of both, and of the loans."""
         memory = memory or SilosMemory(None, None)
-        named = view.cached(Named).among(view, self.services)
-        lent = [node for node in named if node in view.lent]
-        own = [node for node in named if node not in view.lent]
-        others = sorted(set(range(view.nodes.n)).difference(named))
+        theirs = view.cached(Named).among(view, self.services)
+        lent = [node for node in theirs if node in view.lent]
+        own = [node for node in theirs if node not in view.lent]
+        others = sorted(set(range(view.nodes.n)).difference(theirs))
         services, training = view.part(SERVICES), view.part(OTHERS)
         with view.ledger.hidden(others + lent):
             first, serving = ask(services, self.serving, memory.serving)
@@ -204,21 +205,24 @@ class Named:
     def among(self, view: View, name: str) -> list[int]:
         """As `nodes_of`."""
         if self._known != (view.nodes.n, name):
-            self._nodes, self._known = nodes_of(view, name), (view.nodes.n, name)
+            self._nodes, self._known = nodes_of(view.nodes, name), (view.nodes.n, name)
         return self._nodes
 
 
-def nodes_of(view: View, name: str) -> list[int]:
-    """The nodes whose pool, or one of whose labels, is `name`, ascending. Raises BadInput where
-    that is none of them, or all."""
-    nodes = view.nodes
+def named(nodes: Nodes, name: str) -> list[int]:
+    """The nodes whose pool, or one of whose labels, is `name`, ascending."""
     sets = [name in labels for labels in nodes.label_sets]
     pools = [name == nodes.pools[code] for code in range(len(nodes.pools.values))]
-    theirs = [
+    return [
         node
         for node in range(nodes.n)
         if pools[int(nodes.pool[node])] or sets[int(nodes.labels[node])]
     ]
+
+
+def nodes_of(nodes: Nodes, name: str) -> list[int]:
+    """As `named`. Raises BadInput where that is none of them, or all."""
+    theirs = named(nodes, name)
     if not theirs or len(theirs) == nodes.n:
         what = "every node is" if theirs else "no node is"
         raise BadInput(

@@ -109,6 +109,13 @@ class Training(Struct, forbid_unknown_fields=True, omit_defaults=True):
     costs: Delays = Delays()
 
 
+class Terms(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What loans cost: whoever holds GPUs on loan pays the part `rate` of their price, and the
+    services that lend them the rest."""
+
+    rate: Annotated[float, Meta(ge=0, le=1)] = 1.0
+
+
 class Document(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A scenario. Lists are swept: every recipe on every fleet, at every load (`faster`), with
     every SLO and every seed. A list that is left out has one entry: load 1, and no SLO."""
@@ -126,6 +133,7 @@ class Document(Struct, forbid_unknown_fields=True, omit_defaults=True):
     latency_noise: Annotated[float, Meta(ge=0, le=10)] = 1.0
     windows: str | None = None
     prices: dict[_Name, _Price] = {}
+    loans: Terms | None = None
     training: Training | None = None
     about: str = ""
 

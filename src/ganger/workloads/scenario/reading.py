@@ -127,6 +127,12 @@ def _check_planes(document: Document, file: TextFile) -> None:
                     where=f"{where}: training: {field}",
                     mend="see docs/scenario-file.md",
                 )
+    if document.loans is not None and (training is None or not training.sharing):
+        raise BadInput(
+            "nothing is lent here",
+            where=f"{where}: loans",
+            mend='name a rule, like sharing = ["aryl"], in [training]',
+        )
     if document.experiments and training is None:
         raise BadInput(
             "which recipe divides the cluster?",

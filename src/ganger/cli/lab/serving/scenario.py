@@ -124,6 +124,7 @@ def _beside_training(scenario: Scenario, options: dict[str, Any]) -> None:
         "traffic": _traffic(scenario, options) if document.services else None,
         "entries": _entries(scenario),
         "prices": document.prices,
+        "loan_rate": document.loans.rate if document.loans is not None else 1.0,
         "files": scenario.files,
         "begin": training.costs.start,
         **{
