@@ -1,4 +1,4 @@
-"""Nodes that are named for services: their owner pays for them, and a borrower for what he has."""
+"""Nodes that are named for services: these pay for them, and jobs for what they have on loan."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Floats = NDArray[np.float64]
 
 
 class Reserve(NamedTuple):
-    """What nodes for services cost, and who held what of them, in money at the nodes' prices.
+    """What nodes for services cost, and what each job held of them, at the nodes' prices.
 
     All of it is paid for: a job on loan pays the part `rate` of the price of what it holds there,
     and the services pay the rest, with what nobody held."""

@@ -54,8 +54,8 @@ class Setup:
     prices: Mapping[str, float] = field(default_factory=dict)
     """By GPU type, of a GPU for an hour; none: those of the cluster file, if it has any."""
     loan_rate: float = 1.0
-    """The part of its price that whoever holds a GPU on loan pays, 0 to 1; its owner pays the
-    rest."""
+    """The part of the price of a GPU on loan that the job pays which holds it, 0 to 1; the services
+    that lend it pay the rest."""
     carbon: float = -1.0
     """Grams of CO2 equivalent for a kWh; -1: what the cluster file says, else the world's mean."""
     why: bool = False

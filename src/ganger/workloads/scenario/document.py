@@ -110,8 +110,8 @@ class Training(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Terms(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What loans cost: whoever holds GPUs on loan pays the part `rate` of their price, and the
-    services that lend them the rest."""
+    """What loans cost: a job pays the part `rate` of the price of the GPUs that it has on loan, and
+    the services that lend them pay the rest."""
 
     rate: Annotated[float, Meta(ge=0, le=1)] = 1.0
 
