@@ -1,5 +1,4 @@
-"""`ganger` from a process that has imported what it needs of others: it forks for each command,
-which imports Ganger's own modules as a new interpreter does.
+"""`ganger` from a process that has imported what any command needs: it forks for each command.
 
     python tests/warm.py SOCKET      # serves until its standard input ends
 
@@ -27,7 +26,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 OWN = "ganger"
-ROOMS = "cli client estimate lab mechanisms recipes sim solve workloads"
+ROOMS = "cli client estimate lab mechanisms recipes service sim solve workloads"
 """Rooms whose modules a command may import."""
 OTHERS = ("highspy", "jinja2", "numpy.ma", "rich.markdown", "rich.progress", "scipy.optimize")
 """What they import once they need it."""
@@ -54,7 +53,8 @@ def script(file: Path, address: Path) -> None:
 
 @contextlib.contextmanager
 def serving(address: Path, env: dict[str, str]) -> Iterator[None]:
-    """A server, until the end of the block, that has imported what it needs in this environment."""
+    """A server, until the end of the block, that has imported what commands need in this
+    environment."""
     with subprocess.Popen(
         [sys.executable, __file__, str(address)],
         stdin=subprocess.PIPE,
@@ -66,8 +66,9 @@ def serving(address: Path, env: dict[str, str]) -> Iterator[None]:
         yield
 
 
-def _import_others() -> None:
-    """Import all that Ganger imports, and forget its own modules: a command misses no import."""
+def _import_all() -> None:
+    """Import Ganger, and all that it imports. A command misses nothing by that: no import of ours
+    depends on what was imported before (tests/tidy/test_rooms.py)."""
     for room in ROOMS.split():
         package = importlib.import_module(f"{OWN}.{room}")
         for each in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -79,9 +80,6 @@ def _import_others() -> None:
                     importlib.import_module(each.name)
     for name in OTHERS:
         importlib.import_module(name)
-    for name in list(sys.modules):
-        if name.split(".")[0] == OWN:
-            del sys.modules[name]
 
 
 def _serve(address: str) -> None:
@@ -140,7 +138,7 @@ def _become(asked: socket.socket) -> None:
 
 if __name__ == "__main__":
     gc.disable()
-    _import_others()
+    _import_all()
     gc.freeze()
     gc.enable()
     _serve(sys.argv[1])

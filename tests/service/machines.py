@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from forks import Fork
 from ganger.client.connection import Client, NoDaemon
 from ganger.core.errors import GangerError
 from ganger.service import agents
@@ -20,28 +21,25 @@ START_SECONDS = 30.0
 
 
 class Machine:
-    """A state folder, and the daemon that serves it now."""
+    """A state folder, and the daemon that serves it now; `fresh`: in a new interpreter, as
+    `ganger up` starts it."""
 
-    def __init__(self, root: Path, **settings: Any) -> None:
-        self.root = root
+    def __init__(self, root: Path, *, fresh: bool = False, **settings: Any) -> None:
+        self.root, self.fresh = root, fresh
         self.settings = {"home": str(root), "gpus": "4", "recipe": "fifo", **settings}
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Fork | None = None
         self.client = Client(root)
 
     def up(self, **settings: Any) -> Client:
         """Start the daemon and wait until it answers."""
         self.settings |= settings
         with (self.root.parent / f"{self.root.name}.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "ganger.service",
-                    msgspec.json.encode(self.settings).decode(),
-                ],
-                stdout=log,
-                stderr=log,
-            )
+            said = msgspec.json.encode(self.settings).decode()
+            if self.fresh:
+                words = [sys.executable, "-m", "ganger.service", said]
+                self.process = subprocess.Popen(words, stdout=log, stderr=log)
+            else:
+                self.process = Fork("ganger.service.serve", said, stdout=log, stderr=log)
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until:
             assert self.process.poll() is None, self.said()

@@ -25,7 +25,7 @@ UNSAID = (
     "it contradicts params", "an array is submitted by itself", "a worker has",
     "does not hold", "a share needs one GPU per worker",
     "no searcher is named", "must know which values are good", "^space: ", "needs optuna",
-    "earlier: its step or value", "starts .* trials", "earlier: ",
+    "counts already", "earlier: its step or value", "starts .* trials", "earlier: ",
 )  # fmt: skip
 """Arithmetic between fields, and within a range of tasks."""
 SOUND: dict[str, list[Any]] = {
@@ -51,7 +51,7 @@ WRONG: dict[str, list[Any]] = {
     "locality": ["near"], "gpus": [-1, 1 << 21, 1.5], "share": [0, 1.5], "priority": [1 << 40],
     "tenant": ["a\x1b[2J", "x" * 201], "labels": [["a\u2028"]], "model": ["a\u202e"],
     "retries": [-1], "steps": [-1], "weight": [0], "format": ["ganger.job/2"],
-    "metrics": [{"auc": "best"}],
+    "metrics": [{"auc": "best"}, {"a\x1b[2J": "min"}, {"": "min"}, {"a" * 129: "max"}],
     "search": ["clever"], "recipe": ["x" * 1001, 7], "printed": ["much"], "metric": ["a\u2028"],
     "parent": [0, "x"], "searcher": ["clever"], "seed": [-1, 1 << 32],
     "space": [{"job": {}}, {"x": {"type": "word"}}, {"x": 3}], "earlier": ["x", [{"params": {}}]],

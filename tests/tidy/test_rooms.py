@@ -6,7 +6,8 @@ import ast
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from graphlib import TopologicalSorter
 
 from tidy.test_tree import FILES, ids, parsed
 
@@ -78,6 +79,68 @@ def test_private_names_are_found() -> None:
         "line 5: other._hidden",
         "line 6: row._replace(x=1)._deep",
     ]
+
+
+def at_once(body: Iterable[ast.AST]) -> Iterator[ast.Import | ast.ImportFrom]:
+    """The imports that a file makes when it is itself imported."""
+    for node in body:
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                yield node
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                continue
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=otherwise):
+                yield from at_once(otherwise)
+            case _:
+                yield from at_once(ast.iter_child_nodes(node))
+
+
+def needs(name: str, tree: ast.Module, known: Iterable[str]) -> set[str]:
+    """The modules of ours that a module imports when it is imported, and the packages they are in
+    but its own."""
+    asked = set[str]()
+    for node in at_once(tree.body):
+        before = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        for module in (before + each.name for each in node.names):
+            parts = module.split(".")
+            asked |= {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    return {each for each in asked & set(known) if not f"{name}.".startswith(f"{each}.")}
+
+
+def test_no_import_depends_on_what_was_imported_before() -> None:
+    """No module needs itself to be imported, by whatever way. So a module that can be imported in
+    some process can be in every one, which is why tests may fork one that has imported all."""
+    names = {ids(path).removesuffix(".py").replace("/", "."): parsed(path) for path in FILES}
+    names = {name.removesuffix(".__init__"): tree for name, tree in names.items()}
+    graph = {name: needs(name, tree, names) for name, tree in names.items()}
+    assert sum(map(len, graph.values())) > len(graph)
+    assert len(list(TopologicalSorter(graph).static_order())) == len(graph)
+
+
+CIRCLE = """
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    from ganger.core import plan
+class Own:
+    from ganger.core.books.fit import fits
+try:
+    import ganger.solve
+except ImportError:
+    from ganger.core import spec
+def later():
+    from ganger.core import events
+"""
+
+
+def test_what_a_module_needs_is_seen() -> None:
+    known = {f"ganger.{each}" for each in ("solve", "core.plan", "core.spec", "core.events")}
+    known |= {"ganger", "ganger.core", "ganger.core.books", "ganger.core.books.fit"}
+    assert needs("ganger.core.kernel", ast.parse(CIRCLE), known) == {
+        "ganger.core.books",
+        "ganger.core.books.fit",
+        "ganger.core.spec",
+        "ganger.solve",
+    }
 
 
 def test_what_is_slow_to_import_is_imported_where_it_is_used() -> None:

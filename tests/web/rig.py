@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 import zlib
 from collections.abc import Iterator
@@ -19,6 +16,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
+from forks import Fork
 from ganger.client.connection import Client, NoDaemon
 from ganger.web.links import Settings, Told, asked_at
 
@@ -32,12 +30,7 @@ class Standin:
     def __init__(self, home: Path, nodes: int = 1, gpus: int = 8, jobs: int = 0) -> None:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.home, self.client = home, Client(home)
-        words = [str(home), str(nodes), str(gpus), str(jobs)]
-        tests = str(Path(__file__).parents[1])
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "web.standin", *words],
-            env={**os.environ, "PYTHONPATH": tests},
-        )
+        self.process = Fork("web.standin", str(home), nodes, gpus, jobs)
         until = time.monotonic() + START_SECONDS
         while time.monotonic() < until:
             assert self.process.poll() is None
@@ -69,10 +62,7 @@ class Pages:
     def __init__(self, home: Path, log: IO[bytes] | None = None, **settings: object) -> None:
         self.home = home
         stated = msgspec.convert({"home": str(home), **settings}, Settings)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "ganger.web", msgspec.json.encode(stated).decode()],
-            stderr=log,
-        )
+        self.process = Fork("ganger.web.serve", msgspec.json.encode(stated).decode(), stderr=log)
         until = time.monotonic() + START_SECONDS
         while (told := asked_at(home)) is None or told.pid != self.process.pid:
             assert self.process.poll() is None

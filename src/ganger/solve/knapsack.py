@@ -8,8 +8,6 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from ganger.solve.highs import maximise, model
-
 
 def knapsack(values: Sequence[float], sizes: Sequence[int], capacity: int) -> list[int]:
     """The items (ascending) of the largest total value whose sizes sum to `capacity` at most,
@@ -72,6 +70,8 @@ def _rounded(
     """Of `rest`, those that the programme takes whole, and then whoever still fits."""
     if not rest:
         return []
+    from ganger.solve.highs import maximise, model  # slow to import; one capacity needs none of it
+
     room = np.maximum(left, 0.0)
     whole = maximise(model(values[rest], demands[rest].T, room, upper=np.ones(len(rest)))).x
     order = sorted(range(len(rest)), key=lambda i: (whole[i] < 1 - 1e-9, -values[rest[i]], i))

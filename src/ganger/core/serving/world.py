@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -185,6 +185,15 @@ class Latencies(Struct, frozen=True):
         return len(self.mean) - 1
 
 
+class Quickest(NamedTuple):
+    """Of what can answer on a lane, the model that takes least for a single input, what it takes,
+    and `each`: microseconds of an input in its best batch."""
+
+    model: int
+    table: Latencies
+    each: float
+
+
 class Recorded(Struct, frozen=True, eq=False):
     """The answers of a model to a labelled data set, by input: the class that it gave (`gave`), the
     true one (`labels`), and `scores`, the numbers that it gave for every class (None: not
@@ -303,6 +312,8 @@ class World:
         self._seed, self._last_task = seed, 0
         tables: dict[tuple[str, float, int], dict[int, Latencies | None]] = {}
         self._tables = [tables.setdefault((lane.type, lane.share, lane.only), {}) for lane in lanes]
+        quick: dict[tuple[str, float, int], dict[int, Quickest | None]] = {}
+        self._quick = [quick.setdefault((lane.type, lane.share, lane.only), {}) for lane in lanes]
 
     # ------------------------------------------------------------------ predictions
 
@@ -316,6 +327,20 @@ class World:
             known = self.models[model].latencies.get((lane.type, lane.share))
             tables[model] = known if runs else None
             return tables[model]
+
+    def quickest(self, asked: int, lane: Lane) -> Quickest | None:
+        """Which model answers soonest on a lane what is asked for; None where none runs there."""
+        known = self._quick[lane.number]
+        if asked not in known:
+            tables = [(model, self.latencies(model, lane)) for model in self.variants[asked]]
+            able = [(table.mean[1], model, table) for model, table in tables if table is not None]
+            known[asked] = None
+            if able:
+                _, model, table = min(able, key=lambda each: each[:2])
+                mean = table.mean
+                least = min(mean[items] / items for items in range(1, len(mean)))
+                known[asked] = Quickest(model, table, least)
+        return known[asked]
 
     def times(self, model: int, lane: Lane) -> Times | None:
         """What steps of a token model take on a lane; None where it is none there."""

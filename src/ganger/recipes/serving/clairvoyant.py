@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ganger.core.serving.router import Abilities, Router
 from ganger.core.serving.verbs import OK, Batch, Do, Ended, Interrupt, News, Part, Wait
-from ganger.core.serving.world import Lane, Latencies, Task, World
+from ganger.core.serving.world import Lane, Task, World
 from ganger.core.units import NEVER, SECOND
 from ganger.mechanisms.serving.continuous import Memory as Lines
 from ganger.mechanisms.serving.pipeline import LATE, Staged, Staging, expected
@@ -61,20 +61,6 @@ class Plan(NamedTuple):
     size: int
     begins: int
     ends: int
-
-
-def quickest(world: World, asked: int, lane: Lane) -> tuple[int, Latencies] | None:
-    """Of the models that can answer, the one that takes least for a single input on a lane, and
-    what it takes; None where none runs there."""
-    tables = [
-        (table.mean[1], model, table)
-        for model in world.variants[asked]
-        if (table := world.latencies(model, lane)) is not None
-    ]
-    if not tables:
-        return None
-    _, model, table = min(tables, key=lambda each: each[:2])
-    return model, table
 
 
 @dataclass(frozen=True)
@@ -195,7 +181,7 @@ class Clairvoyant:
         here = [
             model
             for model, waiting in enumerate(memory.waiting)
-            if waiting and quickest(world, model, lane) is not None
+            if waiting and world.quickest(model, lane) is not None
         ]
         if not here:
             return None
@@ -210,11 +196,10 @@ class Clairvoyant:
         work = 0.0
         least = [0.0] * len(world.variants)
         for model, waiting in enumerate(memory.waiting):
-            quick = quickest(world, model, lane)
+            quick = world.quickest(model, lane)
             if quick is None:
                 continue
-            mean = quick[1].mean
-            least[model] = min(mean[n] / n for n in range(1, len(mean)))
+            least[model] = quick.each
             coming = world.future.count(model, world.now + 1, world.now + horizon)
             work += least[model] * (len(waiting) + coming)
         for model, pipeline in enumerate(world.pipelines, world.first_pipeline):
@@ -228,25 +213,25 @@ class Clairvoyant:
         self, world: World, memory: Memory, lane: Lane, model: int, full: bool
     ) -> list[Plan]:
         """What could be run of a model."""
-        quick = quickest(world, model, lane)
+        quick = world.quickest(model, lane)
         assert quick is not None, "a lane that serves a model has its latencies"
-        by, known = quick
+        by, known, _ = quick
+        largest, mean, p99 = known.largest, known.mean, known.p99
         waiting, now = memory.waiting[model], world.now
         if not world.requests.each_one_item:
-            waiting = [each for each in waiting if world.count_items(each[1:]) <= known.largest]
+            waiting = [each for each in waiting if world.count_items(each[1:]) <= largest]
         there = [now] * len(waiting)
-        later = self._coming(world, memory, model, known.largest) if full else []
+        later = self._coming(world, memory, model, largest) if full else []
         sizes = self._items(world, waiting, later)
-        found, tasks = [], bool(world.tasks)
+        found, tasks = list[Plan](), bool(world.tasks)
         for skips in _SKIPS if full else (0,):
             if skips >= len(waiting):
                 break
             due, items, begins, value = waiting[skips][0], 0, now, 0.0
             limit = NEVER if tasks else due
-            best: Plan | None = None
-            for count, (at, each) in enumerate(
-                zip([*there[skips:], *later], sizes[skips:], strict=False), 1
-            ):
+            best, size, starts, over = tuple[float, ...](), 0, now, now
+            ready = [*there[skips : skips + largest + 1], *later]  # more is in no batch
+            for count, (at, each) in enumerate(zip(ready, sizes[skips:], strict=False), 1):
                 items, begins = items + each, max(begins, at)
                 if tasks and skips + count <= len(waiting):
                     number = waiting[skips + count - 1][1]
@@ -254,18 +239,18 @@ class Clairvoyant:
                     value += _worth(world, memory, number)
                 else:
                     value += 1
-                if items > known.largest or begins + known.p99[items] > limit:
+                if items > largest or begins + p99[items] > limit:
                     break
-                ends = begins + known.mean[items]
-                worth = (value / (ends - now),) if full else (-due + known.mean[1], count)
-                plan = Plan(worth, model, by, waiting, skips, count, begins, ends)
-                best = plan if best is None or plan.worth >= best.worth else best
-            if best is None and not skips:  # alone, it may still be in time
+                ends = begins + mean[items]
+                worth = (value / (ends - now),) if full else (-due + mean[1], count)
+                if worth >= best:
+                    best, size, starts, over = worth, count, begins, ends
+            if not size and not skips:  # alone, it may still be in time
                 first = _worth(world, memory, waiting[0][1])
-                worth = (first / known.mean[sizes[0]],) if full else (-due + known.mean[1], 1)
-                best = Plan(worth, model, by, waiting, 0, 1, now, now + known.mean[sizes[0]])
-            if best is not None:
-                found.append(best)
+                best = (first / mean[sizes[0]],) if full else (-due + mean[1], 1)
+                size, starts, over = 1, now, now + mean[sizes[0]]
+            if size:
+                found.append(Plan(best, model, by, waiting, skips, size, starts, over))
         return found
 
     def _coming(self, world: World, memory: Memory, model: int, most: int) -> list[int]:
@@ -338,7 +323,7 @@ def _in_the_way(world: World) -> list[int]:
         for lane in world.lanes
         if isinstance(lane.running, Batch)
         and lane.running.steps > 1
-        and any(quickest(world, model, lane) is not None for model in waits)
+        and any(world.quickest(model, lane) is not None for model in waits)
     ]
 
 
@@ -359,9 +344,9 @@ def _cut(world: World, asked: int, items: int, slack: int) -> list[int]:
     """The inputs of the parts of a request, where it is larger than any batch: the fewest equal
     ones with which it could be in time alone."""
     tables = [
-        quick[1]
+        quick.table
         for lane in world.lanes
-        if not lane.copies and (quick := quickest(world, asked, lane)) is not None
+        if not lane.copies and (quick := world.quickest(asked, lane)) is not None
     ]
     if items <= max((each.largest for each in tables), default=items):
         return [items]
@@ -409,9 +394,9 @@ def _drop(world: World, memory: Memory) -> None:
     """Give up what could not be in time even alone, on any lane that is up."""
     for model, waiting in enumerate(memory.waiting):
         alone = [
-            quick[1].mean
+            quick.table.mean
             for each in world.lanes
-            if waiting and not each.down and (quick := quickest(world, model, each)) is not None
+            if waiting and not each.down and (quick := world.quickest(model, each)) is not None
         ]
         if not alone:
             continue

@@ -115,7 +115,7 @@ _FIELDS: Final[dict[str, _Schema]] = {
     **dict.fromkeys(("name", "tenant", "model", "pool", "metric"), _NAME),
     "metrics": {
         "maxProperties": GOALS_MAX,
-        "propertyNames": {"minLength": 1, "maxLength": 128},
+        "propertyNames": {**_NAME, "minLength": 1, "maxLength": 128},
         "additionalProperties": {"enum": list(DIRECTIONS)},
     },
     "search": {"enum": list(SEARCHES)},
