@@ -42,7 +42,7 @@ _TYPES: Final = {
 _OWN: Final = ("ganger.web", "static")
 _SCRIPTS: Final = (
     "app.js", "theme.js", "worker.js", "load.js", "enter.js", "lab.js", "charts.js", "cluster.js",
-    "file.js",
+    "figure.js", "file.js",
 )  # fmt: skip
 _VENDOR: Final = ("htmx.min.js", "uplot.min.js", "uplot.min.css", "htmx.LICENSE", "uplot.LICENSE")
 _FILES: Final = {
