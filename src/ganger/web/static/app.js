@@ -2,6 +2,7 @@
 "use strict";
 (() => {
   const { prefix, version } = document.body.dataset;
+  const shows = document.body.classList.contains("only-shows");
   const moment = new Intl.DateTimeFormat(undefined, {
     day: "numeric", month: "short", hour: "2-digit", minute: "2-digit",
   });
@@ -14,7 +15,11 @@
     return `${Math.floor(s / 3600)}h ${String(Math.floor((s % 3600) / 60)).padStart(2, "0")}m`;
   }
 
+  const elsewhere = ["jobs/", "lab", "lessons", "whatif"].map((name) => `a[href^="${prefix}/${name}"]`).join();
   function written(root) {
+    if (shows) { // with a link that only shows these pages do not open
+      for (const one of root.querySelectorAll(elsewhere)) one.removeAttribute("href");
+    }
     for (const one of root.querySelectorAll("time:not([title])")) {
       const at = new Date(one.dateTime);
       one.textContent = moment.format(at);
