@@ -221,7 +221,7 @@ def alone(browser: Browser, folder: Path, sizes: list[str]) -> None:
         for size in sizes:
             camera = Camera(browser, pages, folder, "alone", size)
             camera.take("/recipes")
-            camera.page.locator("[role=status]", has_text="drawn").wait_for(timeout=60_000)
+            camera.page.locator("#cards .gallery").wait_for(timeout=60_000)
             drawn = camera.page.locator("#cards [role=status]").filter(has_not_text="drawn")
             drawn.wait_for(timeout=600_000)
             for path in ALONE:

@@ -11,6 +11,7 @@ import pytest
 
 from ganger.client.connection import Client
 from ganger.lab.lessons.pieces import LESSONS
+from lab.test_report_saved import stands_alone
 from waiting import until
 from web.crawler import LAST, Crawler, pattern
 from web.rig import FORM, Pages, Standin, served
@@ -141,6 +142,25 @@ def test_a_tenant_sees_what_it_spent_of_its_budget(pages: Pages) -> None:
     assert spent is not None
     assert "none of its jobs starts" in line[: line.index("</tr>")]
     assert text.count(" of 5.00 USD") == 1
+
+
+@pytest.mark.parametrize(("path", "some"), [
+    ("/whatif/2", {"las", "priority, as now"}), ("/tenants", {"0"}), ("/jobs/14", {"0.2"}),
+])  # fmt: skip
+def test_figures_of_pages_are_saved_as_svg_with_what_their_colours_mean(
+    browser: Browser, pages: Pages, tmp_path: Path, path: str, some: set[str]
+) -> None:
+    """Also from a dark page."""
+    with visiting(browser, pages, color_scheme="dark") as visitor:
+        page = visitor.go(path)
+        button = page.get_by_role("button", name="Save as SVG").first
+        button.wait_for()
+        meant = page.locator("figure:has(.figure) .legend li").all_inner_texts()
+        assert bool(meant) == (path != "/whatif/2")
+        with page.expect_download() as kept:
+            button.click()
+        kept.value.save_as(tmp_path / "kept.svg")
+        assert stands_alone(tmp_path / "kept.svg", 1) >= {*meant, *some}
 
 
 def test_axe_finds_nothing(browser: Browser, with_cards: Pages) -> None:
