@@ -211,7 +211,7 @@ async def _nothing(request: Request) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    text = "There is no such page." if error.status_code == 404 else error.detail
+    text = "Nothing is at this address; the menu leads to all that there is." if error.status_code == 404 else error.detail
     if session_of(request) is None:
         return Response(f"{text}\n", error.status_code, media_type="text/plain")
     return page(request, "error", "No such page", error.status_code, what=text, mend="")
