@@ -208,6 +208,7 @@ def main() -> None:
     parser.add_argument("--browsers", type=int, default=200)
     parser.add_argument("--costs", action="store_true", help="only what each page costs")
     parser.add_argument("--crowd", action="store_true", help="only what many browsers cost")
+    parser.add_argument("--screen", action="store_true", help="only what a browser shows")
     parser.add_argument("--no-write", action="store_true")
     given = parser.parse_args()
     LAST = given.jobs
@@ -216,6 +217,9 @@ def main() -> None:
         daemon = Standin(Path(folder) / "home", given.nodes, 8, given.jobs)
         try:
             with served(daemon.home) as pages:
+                if given.screen:
+                    print("\n".join(browsed(daemon, pages)))
+                    return
                 cookie = pages.cookie()
                 status = daemon.client.call("GET", "/v1/status")["jobs"]
                 running = status.get("running", 0)

@@ -32,7 +32,11 @@ PATHS: Final = (
 )  # fmt: skip
 CLUSTERS: Final = {"8": (1, 9), "4000": (500, 2000), "empty": (1, 0)}
 """Nodes of 8 GPUs, and jobs."""
-OTHERS: Final = ("works", "loading", "error", "lost")
+OTHERS: Final = ("works", "loading", "error", "lost", "alone", "wall")
+ALONE: Final = ("/", "/recipes", "/recipes/gavel", "/recipes/serve.orca", "/recipes/tune.asha",
+                "/lessons", "/lessons/placement", "/sessions")  # fmt: skip
+"""What `ganger lab` leads somebody to who is here for the first time."""
+WALL: Final = ("/", "/queue", "/nodes", "/tenants", "/services", "/experiments", "/jobs/1")
 REPLAY: Final = {
     "kind": "philly", "jobs": "40", "seed": "1", "cluster": "2x4xV100",
     "recipes": "fifo, srtf, las, tiresias",
@@ -62,19 +66,28 @@ def filled(daemon: Standin) -> None:
 class Camera:
     """Takes the pictures of one state in one size."""
 
-    def __init__(self, browser: Browser, pages: Pages, folder: Path, state: str, size: str) -> None:
+    def __init__(
+        self,
+        browser: Browser,
+        pages: Pages,
+        folder: Path,
+        state: str,
+        size: str,
+        *,
+        read_only: bool = False,
+    ) -> None:
         wide, high = SIZES[size]
         self.context = browser.new_context(viewport={"width": wide, "height": high})
         self.page: Page = self.context.new_page()
-        self.page.goto(f"{pages.url}/enter#token={pages.link()}")
+        self.page.goto(f"{pages.url}/enter#token={pages.link(read_only=read_only)}")
         self.page.wait_for_url(f"{pages.url}/")
         self.pages, self.folder, self.state, self.size = pages, folder, state, size
 
-    def take(self, path: str, rest_ms: int = 400) -> None:
+    def take(self, path: str, rest_ms: int = 400, *, whole: bool = False) -> None:
         """A page as it is after a moment."""
         self.page.goto(self.pages.url + path, wait_until="load")
         self.page.wait_for_timeout(rest_ms)
-        self.keep(path)
+        self.keep(path, whole=whole)
 
     def keep(self, path: str, *, whole: bool = False) -> None:
         """What is shown now, or all of the page."""
@@ -147,6 +160,8 @@ def cluster(nodes: int, jobs: int) -> Iterator[tuple[Standin, Pages]]:
 
 def taken(browser: Browser, folder: Path, states: list[str], sizes: list[str]) -> None:
     """All pictures."""
+    if "alone" in states:
+        alone(browser, folder, sizes)
     for state, (nodes, jobs) in CLUSTERS.items():
         if state not in states:
             continue
@@ -182,6 +197,11 @@ def taken(browser: Browser, folder: Path, states: list[str], sizes: list[str]) -
             for path in ("/nowhere", "/jobs/999", "/queue?sort=nothing", "/recipes/nothing"):
                 camera.take(path)
             camera.context.close()
+        for size in sizes if "wall" in states else []:
+            camera = Camera(browser, pages, folder, "wall", size, read_only=True)
+            for path in WALL:
+                camera.take(path)
+            camera.context.close()
         if "lost" not in states:
             return
         cameras = [Camera(browser, pages, folder, "lost", size) for size in sizes]
@@ -193,6 +213,22 @@ def taken(browser: Browser, folder: Path, states: list[str], sizes: list[str]) -
             camera.keep("/queue open")
             for path in PATHS:
                 camera.take(path)
+
+
+def alone(browser: Browser, folder: Path, sizes: list[str]) -> None:
+    """The lab on an empty home, from its first page to a replay, once recipes are drawn."""
+    with tempfile.TemporaryDirectory() as home, served(Path(home), lab=True) as pages:
+        for size in sizes:
+            camera = Camera(browser, pages, folder, "alone", size)
+            camera.take("/recipes")
+            camera.page.locator("#cards .gallery").wait_for(timeout=60_000)
+            drawn = camera.page.locator("#cards [role=status]").filter(has_not_text="drawn")
+            drawn.wait_for(timeout=600_000)
+            for path in ALONE:
+                camera.take(path, whole=path != "/recipes")
+            camera.work("/lab", REPLAY)
+            camera.work("/lessons/queue", {})
+            camera.context.close()
 
 
 def sheets(browser: Browser, folder: Path) -> None:

@@ -70,6 +70,18 @@ def test_a_link_is_valid_once(pages: Pages) -> None:
         assert pages.enter(wrong).status == 403, wrong
 
 
+def test_a_used_link_gives_nothing_to_who_is_in(pages: Pages) -> None:
+    """Who may do all goes on as he is; who only sees is told."""
+    token = pages.link()
+    assert pages.enter(token).status == 204
+    again = pages.enter(token, **pages.cookie())
+    assert again.status == 204
+    assert "set-cookie" not in again.headers
+    again = pages.enter(token, **pages.cookie(read_only=True))
+    assert again.status == 403
+    assert "set-cookie" not in again.headers
+
+
 def test_a_link_is_valid_for_a_minute() -> None:
     now = [0.0]
     sessions = Sessions(lambda: now[0], lambda: 0.0)

@@ -69,7 +69,7 @@ def test_every_chart_is_saved_as_svg_for_paper(tmp_path: Path, chromium: str) ->
             with page.expect_download() as got:
                 buttons.nth(at).click()
             got.value.save_as(tmp_path / f"{at}.svg")
-            _stands_alone(tmp_path / f"{at}.svg", shown.nth(at).locator("svg").count())
+            stands_alone(tmp_path / f"{at}.svg", shown.nth(at).locator("svg").count())
         assert page.evaluate("document.documentElement.dataset.theme") is None
         with page.expect_download() as got:
             page.locator(".save:visible button:last-child").first.click()
@@ -79,7 +79,8 @@ def test_every_chart_is_saved_as_svg_for_paper(tmp_path: Path, chromium: str) ->
     assert complaints == []
 
 
-def _stands_alone(path: Path, pictures: int) -> None:
+def stands_alone(path: Path, pictures: int) -> set[str]:
+    """What is written in a saved picture, which is for paper and needs nothing else."""
     text = path.read_text(encoding="utf-8")
     root = ElementTree.fromstring(text)
     assert root.attrib["width"].endswith("mm")
@@ -94,3 +95,4 @@ def _stands_alone(path: Path, pictures: int) -> None:
     fills = [each.get("fill", "") for each in root.iter(f"{SVG}text") if each.text]
     numbers = [[int(n) for n in re.findall(r"\d+", fill)[:3]] for fill in fills]
     assert sum(max(rgb) < 160 for rgb in numbers if rgb) >= 2, "the axis is that of a light page"
+    return {each.text for each in root.iter(f"{SVG}text") if each.text}

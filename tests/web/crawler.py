@@ -95,6 +95,8 @@ class Crawler:
         self.asked, self.refused = list[str](), list[str]()
         self.patterns, self.after = set[str](), dict[str, str]()
         self.stopped = set[str]()
+        self.errors = set[str]()
+        """Paths of pages that say what is wrong, with a status of their own."""
         visitor.context.add_init_script(SCRIPT)
         self.page.on("request", self._ask)
         self.page.on("requestfinished", lambda asked: self.waiting.discard(asked))
@@ -127,8 +129,8 @@ class Crawler:
         self.refused.clear()
         self.page.goto(self.visitor.pages.url + path)
         self.settle()
-        if self.refused:
-            self.faults.append(f"{path}: {', '.join(self.refused)}")
+        if bool(self.refused) != (path in self.errors):
+            self.faults.append(f"{path}: {', '.join(self.refused) or 'no error'}")
 
     def settle(self) -> None:
         """Until nothing has changed in the page for a moment. Of the works of a kind that are begun

@@ -64,14 +64,14 @@ def pages(daemon: Standin) -> Iterator[Pages]:
 
 class Visitor:
     """A browser without anything from before, that came by a link. What its pages complain of, and
-    which hosts they asked, is kept."""
+    which hosts they asked, is kept. `shows`: by one that only shows."""
 
-    def __init__(self, browser: Browser, pages: Pages, **kind: Any) -> None:
+    def __init__(self, browser: Browser, pages: Pages, *, shows: bool = False, **kind: Any) -> None:
         self.pages, self.complaints, self.hosts = pages, list[str](), set[str]()
         self.context: BrowserContext = browser.new_context(**kind)
         self.context.on("request", lambda asked: self.hosts.add(urlsplit(asked.url).netloc))
         self.page = self.tab()
-        self.page.goto(f"{pages.url}/enter#token={pages.link()}")
+        self.page.goto(f"{pages.url}/enter#token={pages.link(read_only=shows)}")
         self.page.wait_for_url(f"{pages.url}/")
 
     def tab(self) -> Page:
@@ -93,9 +93,11 @@ class Visitor:
 
 
 @contextlib.contextmanager
-def visiting(browser: Browser, pages: Pages, **kind: Any) -> Iterator[Visitor]:
+def visiting(
+    browser: Browser, pages: Pages, *, shows: bool = False, **kind: Any
+) -> Iterator[Visitor]:
     """A visitor; in the end nothing was complained of, and nobody else was asked for anything."""
-    visitor = Visitor(browser, pages, **kind)
+    visitor = Visitor(browser, pages, shows=shows, **kind)
     try:
         yield visitor
         assert visitor.complaints == []

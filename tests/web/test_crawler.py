@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ganger.client.connection import Client
 from ganger.lab.lessons.pieces import LESSONS
+from lab.test_report_saved import stands_alone
 from waiting import until
-from web.crawler import LAST, Crawler
+from web.crawler import LAST, Crawler, pattern
 from web.rig import FORM, Pages, Standin, served
 from web.test_browser import browser, pytestmark, visiting
 
@@ -142,6 +144,25 @@ def test_a_tenant_sees_what_it_spent_of_its_budget(pages: Pages) -> None:
     assert text.count(" of 5.00 USD") == 1
 
 
+@pytest.mark.parametrize(("path", "some"), [
+    ("/whatif/2", {"las", "priority, as now"}), ("/tenants", {"0"}), ("/jobs/14", {"0.2"}),
+])  # fmt: skip
+def test_figures_of_pages_are_saved_as_svg_with_what_their_colours_mean(
+    browser: Browser, pages: Pages, tmp_path: Path, path: str, some: set[str]
+) -> None:
+    """Also from a dark page."""
+    with visiting(browser, pages, color_scheme="dark") as visitor:
+        page = visitor.go(path)
+        button = page.get_by_role("button", name="Save as SVG").first
+        button.wait_for()
+        meant = page.locator("figure:has(.figure) .legend li").all_inner_texts()
+        assert bool(meant) == (path != "/whatif/2")
+        with page.expect_download() as kept:
+            button.click()
+        kept.value.save_as(tmp_path / "kept.svg")
+        assert stands_alone(tmp_path / "kept.svg", 1) >= {*meant, *some}
+
+
 def test_axe_finds_nothing(browser: Browser, with_cards: Pages) -> None:
     with visiting(browser, with_cards) as visitor:
         crawler = Crawler(visitor)
@@ -192,6 +213,72 @@ def test_everything_on_every_page_is_used(browser: Browser, with_cards: Pages) -
             "/whatif/N",
             "/queue?sort?state",
         }
+        page = visitor.go("/enter")  # who is in goes on
+        page.wait_for_url(f"{with_cards.url}/")
         page = visitor.go("/sessions")
         page.get_by_role("button", name=LAST).click()
         page.get_by_text("Come in with a link").wait_for()
+        assert page.evaluate("crawl.seen()") == ["link /"]
+        assert visitor.complaints == []
+        page.get_by_role("link", name="Ganger").click()
+        page.get_by_text("Come in with a link").wait_for()
+        assert all("401" in line or "403" in line for line in visitor.complaints)
+        visitor.complaints.clear()  # a browser writes what was refused into its console
+
+
+WALL = ("/", "/queue", "/nodes", "/tenants", "/services", "/experiments", "/recipes")
+"""What a link that only shows leads to."""
+
+
+def test_everything_that_a_link_that_only_shows_leads_to_is_used(
+    browser: Browser, with_cards: Pages
+) -> None:
+    """And nothing that it shows leads to where it may not."""
+    with visiting(browser, with_cards, shows=True) as visitor:
+        crawler = Crawler(visitor)
+        crawler.run(WALL)
+        assert crawler.faults == []
+        assert set(crawler.seen) - crawler.used == set()
+        assert {path.partition("?")[0] for path in crawler.patterns} == {*WALL, "/recipes/X"}
+        buttons = {name.split(" ", 1)[1] for name in crawler.seen if " button " in name}
+        assert {name.rpartition(" ")[2] for name in buttons} <= {"Show", "◐", "SVG", "PNG"}
+        assert offences(visitor.page) == []
+
+
+ERRORS = {"/nowhere": 404, "/jobs/999": 404, "/lab/99": 404, "/recipes/nothing": 404,
+          "/lessons/nothing": 404, "/whatif/99": 404, "/queue?sort=nothing": 400,
+          "/nodes?page=-1": 400}  # fmt: skip
+
+
+def test_everything_on_pages_that_say_what_is_wrong_is_used(
+    browser: Browser, with_cards: Pages
+) -> None:
+    with visiting(browser, with_cards) as visitor:
+        crawler = Crawler(visitor)
+        crawler.errors |= set(ERRORS)
+        crawler.patterns |= {pattern(path) for path in PATHS}  # where the menu leads
+        crawler.run(ERRORS)
+        assert crawler.faults == []
+        assert set(crawler.seen) - crawler.used == set()
+        for path, status in ERRORS.items():
+            visitor.complaints.clear()
+            answer = visitor.page.goto(visitor.pages.url + path)
+            assert answer is not None
+            assert answer.status == status
+            assert visitor.page.locator("main p").first.inner_text().endswith(".")
+            assert all(str(status) in line for line in visitor.complaints)
+        assert offences(visitor.page) == []
+        visitor.complaints.clear()
+
+
+@pytest.mark.timeout(300)
+def test_everything_of_the_lab_alone_is_used(browser: Browser, tmp_path: Path) -> None:
+    """Without a daemon, from its first page on."""
+    with served(tmp_path, lab=True) as made, visiting(browser, made) as visitor:
+        made.cookie()  # another session, which can be signed out
+        crawler = Crawler(visitor)
+        crawler.run(["/"])
+        assert crawler.faults == []
+        assert set(crawler.seen) - crawler.used == set()
+        assert crawler.patterns >= {"/lab/N", "/lessons/X/N", "/sessions"}
+        assert offences(visitor.page) == []

@@ -145,3 +145,69 @@ def test_a_sentence_that_comes_below_a_list_touches_none_of_its_lines(
         assert page.evaluate(mine) == lines
         assert page.get_by_label("Job 9", exact=True).is_checked()
         page.unroute("**/queue/rows*")
+
+
+def listed(names: list[str], word: str) -> str:
+    """A list of jobs as the server sends it."""
+    rows = "".join(
+        f'<tr data-row="{name}"><td class="tick"><input type="checkbox" name="job" value="{name}"'
+        f' form="orders" aria-label="Job {name}"></td><th><a href="/jobs/{name}">{name}</a></th>'
+        f'<td class="why">{word if int(name) % 2 else "as before"}</td></tr>\n'
+        for name in names
+    )
+    return (
+        '<div class="scroll"><table class="cards queue"><thead><tr><th>Job</th></tr></thead>'
+        f"<tbody>\n{rows}</tbody></table></div>\n<p>{word}</p>"
+    )
+
+
+def test_a_long_list_is_lined_up_frame_by_frame_and_the_newest_counts(
+    browser: Browser, pages: Pages
+) -> None:
+    """By a clock in which each line takes as long as a frame may: a line a frame. What the hand is
+    at stays: a tick, the line that has the focus though it moves, and lines that did not change."""
+    names = [str(number) for number in range(101, 131)]
+    said = [listed(names, "first")]
+    script = """(() => {
+        const clock = performance.now.bind(performance);
+        let ahead = 0;
+        performance.now = () => clock() + (ahead += window.slow ? 5 : 0);
+        delete window.SharedWorker;
+    })()"""  # without it a page asks for its parts
+    order = "[...document.querySelectorAll('#rows tbody th')].map(one => one.innerText).join()"
+    news = (
+        "[...document.querySelectorAll('#rows .why')].filter(one => one.innerText === '{}').length"
+    )
+    ask = "document.body.dispatchEvent(new Event('ganger:done'))"
+    with visiting(browser, pages) as visitor:
+        visitor.context.add_init_script(script)
+        page = visitor.go("/queue")
+        page.route(
+            "**/queue/rows*", lambda route: route.fulfill(body=said[-1], content_type="text/html")
+        )
+        page.evaluate(ask)
+        until(page, f"{order} === '{','.join(names)}'")
+        page.get_by_label("Job 104", exact=True).check()
+        page.get_by_role("link", name="130", exact=True).focus()
+        page.evaluate("for (const one of document.querySelectorAll('#rows tr')) one.mine = true")
+        page.evaluate("window.slow = true")
+        said.append(listed([names[-1], *names[:-1]], "second"))
+        page.evaluate(
+            f"""() => new Promise(done => {{
+                const look = () => {news.format("second")} ? done() : requestAnimationFrame(look);
+                look();
+                {ask};
+            }})"""
+        )
+        assert page.evaluate(news.format("second")) < 14  # 15 lines are another
+        newest = [names[-1], *names[3:-1], "131", *names[:2]]  # without 103
+        said.append(listed(newest, "third"))
+        page.evaluate(ask)
+        until(page, f"{order} === '{','.join(newest)}' && {news.format('third')} === 15")
+        assert page.evaluate(news.format("second")) == 0
+        assert page.evaluate("document.querySelectorAll('#rows tbody input:checked').length") == 1
+        assert page.get_by_label("Job 104", exact=True).is_checked()
+        assert page.evaluate("document.activeElement.innerText") == "130"
+        fresh = "[...document.querySelectorAll('#rows tbody tr')].filter(one => !one.mine).length"
+        assert page.evaluate(fresh) == 1
+        page.unroute("**/queue/rows*")

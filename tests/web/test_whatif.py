@@ -25,12 +25,16 @@ from service.desk import Desk, header
 CLUSTER = ClusterSpec((NodeSpec(gpus=1, gpu_type="V100", count=2),)).check()
 
 
-def trace(jobs: int) -> Trace:
+def trace(jobs: int, wide: int = -1) -> Trace:
     """Bursts of three jobs each day that take two hours, half an hour and half an hour, of one GPU;
-    two can run at once."""
+    two can run at once. The job `wide` asks for three GPUs."""
     lasts = [120, 30, 30]
     specs = [
-        JobSpec(name=str(at), submitted=(at // 3) * 24 * HOUR, shape=Shape((Role(),)))
+        JobSpec(
+            name=str(at),
+            submitted=(at // 3) * 24 * HOUR,
+            shape=Shape((Role(size=3 if at == wide else 1),)),
+        )
         for at in range(jobs)
     ]
     takes = np.array([lasts[at % 3] * MINUTE for at in range(jobs)], np.int64)
@@ -87,6 +91,13 @@ def test_what_cannot_be_compared_is_said() -> None:
     assert "one part" in sentence(found)
 
 
+def test_a_job_for_which_there_is_no_room_is_left_out_and_counted() -> None:
+    """As after its node has gone: the others are compared as if it were not there."""
+    wide = compared(["srtf"], traces=[lines_of(trace(301, wide=300)).decode()])
+    assert wide.without == 1
+    assert msgspec.structs.replace(wide, without=0) == compared(["srtf"])
+
+
 def test_a_difference_that_is_not_sure_is_not_recommended() -> None:
     rows = [Row("fifo, as now", 10.0), Row("las", 9.0, ratio=0.9, low=0.7, high=1.1)]
     found = Compared(rows, 5, 100, "mean JCT", "las", sure=False)
@@ -117,7 +128,9 @@ def test_the_queue_is_given_with_what_is_left_and_the_past_as_it_was(tmp_path: P
         past_of(made.daemon, 7, 100)
     queue = past_of(made.daemon, 0, 100)
     assert (queue.jobs, len(queue.traces), queue.recipe) == (2, 5, "fifo")
-    parts = compare.some_of(queue.traces)
+    spec = msgspec.json.decode(queue.cluster, type=ClusterSpec)
+    parts, without = compare.some_of(queue.traces, spec)
+    assert without == 0
     assert [part.declared.gpus[:2].tolist() for part in parts] == [[4, 2]] * 5
     assert len({part.duration[0] for part in parts}) == 5  # drawn anew each time
     assert past_of(made.daemon, 0, 1).jobs == 1
@@ -131,5 +144,5 @@ def test_the_queue_is_given_with_what_is_left_and_the_past_as_it_was(tmp_path: P
     while made.daemon.kernel.jobs.phase[2] != 7:
         made.daemon.once()
     assert (past_of(made.daemon, 7, 100).jobs, past_of(made.daemon, 7, 100).without) == (2, 1)
-    past = compare.some_of(past_of(made.daemon, 7, 100).traces)
+    past, _ = compare.some_of(past_of(made.daemon, 7, 100).traces, spec)
     assert past[0].duration[:2].tolist() == [HOUR, HOUR]

@@ -42,7 +42,7 @@ _TYPES: Final = {
 _OWN: Final = ("ganger.web", "static")
 _SCRIPTS: Final = (
     "app.js", "theme.js", "worker.js", "load.js", "enter.js", "lab.js", "charts.js", "cluster.js",
-    "file.js",
+    "figure.js", "file.js",
 )  # fmt: skip
 _VENDOR: Final = ("htmx.min.js", "uplot.min.js", "uplot.min.css", "htmx.LICENSE", "uplot.LICENSE")
 _FILES: Final = {
@@ -211,7 +211,7 @@ async def _nothing(request: Request) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    text = "There is no such page." if error.status_code == 404 else error.detail
+    text = "Nothing is at this address; the menu leads to all that there is." if error.status_code == 404 else error.detail
     if session_of(request) is None:
         return Response(f"{text}\n", error.status_code, media_type="text/plain")
     return page(request, "error", "No such page", error.status_code, what=text, mend="")

@@ -59,10 +59,15 @@ def at_most(trace: Trace, gpus: int) -> Trace:
 def in_one_role(trace: Trace) -> Trace:
     """The jobs that ask for GPUs, all in one role: those that our own format can hold.
     Raises BadInput if there is none."""
-    declared, n = trace.declared, trace.jobs
-    plain = np.array([len(shape.roles) == 1 and shape.gpus > 0 for shape in declared.shapes], bool)
-    rows = np.flatnonzero(plain[declared.shape[:n]])
-    return _select(trace, rows, "jobs with GPUs in one role")
+    plain = [len(shape.roles) == 1 and shape.gpus > 0 for shape in trace.declared.shapes]
+    return of_shapes(trace, plain, "jobs with GPUs in one role")
+
+
+def of_shapes(trace: Trace, wanted: Sequence[bool], note: str) -> Trace:
+    """The jobs whose shape is `wanted`, which holds that of each shape by its code. Raises BadInput
+    if there is none."""
+    codes = trace.declared.shape[: trace.jobs]
+    return _select(trace, np.flatnonzero(np.array(wanted, bool)[codes]), note)
 
 
 PSEUDONYM_DIGITS = 10

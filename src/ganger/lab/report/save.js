@@ -45,6 +45,11 @@ function picture(box, title) {
       const at = head.getBoundingClientRect();
       out.append(el("text", { x: (at.left - left).toFixed(1), y: (at.bottom - top - 5).toFixed(1), "font-size": "13px", "font-weight": 600, fill: "#1a1d21" }, [...head.childNodes].map((node) => node.textContent).filter(Boolean).join(", ")));
     }
+    for (const entry of all(".legend li", box)) {
+      const swatch = entry.querySelector(".swatch"), at = swatch.getBoundingClientRect(), words = entry.getBoundingClientRect();
+      out.append(el("rect", { x: (at.left - left).toFixed(1), y: (at.top - top).toFixed(1), width: at.width, height: at.height, rx: 2, fill: getComputedStyle(swatch).backgroundColor }));
+      out.append(el("text", { x: (at.right - left + 6).toFixed(1), y: (words.bottom - top - 5).toFixed(1), "font-size": "13px", fill: "#1a1d21" }, entry.textContent.trim()));
+    }
     return { text: new XMLSerializer().serializeToString(out), width, height };
   });
 }

@@ -13,7 +13,7 @@ from ganger.core.errors import BadInput
 from ganger.core.kernel import Kernel
 from ganger.core.profiles import Load
 from ganger.core.protocols import Policy
-from ganger.core.spec import Kind, OnPreempt
+from ganger.core.spec import ClusterSpec, Kind, OnPreempt
 from ganger.core.state.cluster import Nodes
 from ganger.core.units import NEVER, SECOND, format_duration
 from ganger.lab.simulating.policies import has, has_services, load_policy, needs_of
@@ -22,6 +22,7 @@ from ganger.mechanisms.common.two_level import searches
 from ganger.mechanisms.hybrid.silos import named
 from ganger.recipes.registry import make_sharing
 from ganger.workloads.trace import Trace
+from ganger.workloads.transform import of_shapes
 
 MOST_NODES: Final = 50_000
 """Of a simulated cluster: the books keep a bit for every node with every node."""
@@ -54,6 +55,18 @@ def refuse_impossible(trace: Trace, nodes: Nodes, inner: str = "fifo") -> None:
                 _refuse(trace, code, f"asks for {shape} and can never fit in this cluster", mend)
     if has(trace, Kind.TUNE) and not searches(load_policy(inner, plane="tuning")):
         _refuse_endless(trace)
+
+
+def could_start(trace: Trace, cluster: ClusterSpec) -> Trace:
+    """The jobs that the empty cluster has room for. Raises BadInput if there is none."""
+    nodes = Nodes(cluster.check())
+    empty = EmptyCluster(nodes)
+    fits = [
+        set(shape.gpu_types) <= set(nodes.types.values)
+        and empty.fits(shape, tuple(role.range[0] for role in shape.roles))
+        for shape in trace.declared.shapes
+    ]
+    return trace if all(fits) else of_shapes(trace, fits, "jobs that fit the cluster")
 
 
 def refuse_unknown_services(trace: Trace, loads: Mapping[str, Load]) -> None:

@@ -18,6 +18,7 @@ from ganger.core.errors import BadInput, GangerError
 from ganger.core.spec import ClusterSpec, NodeSpec
 from ganger.lab.recommend.race import LEAST_JOBS, Entrant, gap
 from ganger.lab.recommend.recipe_filter import Objective, objective_of
+from ganger.lab.simulating.refusals import could_start
 from ganger.lab.simulating.setup import Setup
 from ganger.lab.simulation import run_one
 from ganger.recipes.registry import parse
@@ -67,7 +68,7 @@ def compare(asked: Asked, tell: Callable[..., None]) -> Compared:
         for recipe in wanted
         if changed is not cluster or recipe != asked.recipe
     ]
-    shown = some_of(asked.traces)
+    shown, without = some_of(asked.traces, cluster)
     total = len(shown) * len(every)
     tell(total=total)
     for at, part in enumerate(shown):
@@ -75,20 +76,26 @@ def compare(asked: Asked, tell: Callable[..., None]) -> Compared:
             if not tried.why:
                 _try(tried, part, asked.knows)
             tell(done=at * len(every) + number + 1, total=total)
-    return msgspec.structs.replace(_result(every, shown, objective), nodes=asked.nodes)
+    found = _result(every, shown, objective)
+    return msgspec.structs.replace(found, nodes=asked.nodes, without=without)
 
 
-def some_of(traces: Sequence[str]) -> list[Trace]:
-    """The traces, or parts of one that is long."""
+def some_of(traces: Sequence[str], cluster: ClusterSpec) -> tuple[list[Trace], int]:
+    """The traces, or parts of one that is long; and how many jobs of one are left out, for which
+    the cluster has no room, as after a node has gone."""
     with TemporaryDirectory(prefix="ganger-web-") as folder:
         whole = []
         for at, text in enumerate(traces):
             path = Path(folder) / f"{at}.jsonl"
             path.write_text(text, encoding="utf-8")
             whole.append(read(path))
+    before = whole[0].jobs
+    whole = [could_start(each, cluster) for each in whole]
+    without = before - whole[0].jobs
     if len(whole) > 1:
-        return [parts(each, 1, JOBS_A_PART)[0] for each in whole]
-    return parts(whole[0], max(1, min(PARTS, whole[0].jobs // LEAST_JOBS)), JOBS_A_PART)
+        return [parts(each, 1, JOBS_A_PART)[0] for each in whole], without
+    count = max(1, min(PARTS, whole[0].jobs // LEAST_JOBS))
+    return parts(whole[0], count, JOBS_A_PART), without
 
 
 def resized(cluster: ClusterSpec, kind: str, nodes: int) -> ClusterSpec:

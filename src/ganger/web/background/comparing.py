@@ -39,7 +39,7 @@ class Row(msgspec.Struct):
 class Compared(msgspec.Struct):
     """The rows, the recipe as it is now first, then the best first; of how many `parts` with how
     many `jobs`. `pick`: the best; `sure`: whether it is surely better than now. All
-    but the first had so many more `nodes`."""
+    but the first had so many more `nodes`. `without`: jobs that the cluster has no room for."""
 
     rows: list[Row]
     parts: int
@@ -48,6 +48,7 @@ class Compared(msgspec.Struct):
     pick: str
     sure: bool
     nodes: int = 0
+    without: int = 0
 
 
 def nodes_in_words(nodes: int) -> str:

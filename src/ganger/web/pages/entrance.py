@@ -21,13 +21,16 @@ async def enter_page(request: Request) -> Response:
 
 async def enter(request: Request) -> Response:
     """A session for the token of a link. 204 with its cookie, or 403. Without a token: 204 if the
-    browser has a session, which a page that another site led to cannot know otherwise."""
-    pages = pages_of(request)
+    browser has a session, which a page that another site led to cannot know otherwise; and so where
+    the link was used already by somebody whose session may do what any link may."""
+    pages, session = pages_of(request), session_of(request)
     token = form_of(request).get("token", [""])[0]
-    if not token and session_of(request) is not None:
+    if not token and session is not None:
         return Response(status_code=204)
     agent = request.headers.get("user-agent", "")
     cookie = pages.sessions.redeem(token, agent) if token else None
+    if cookie is None and session is not None and not session.read_only:
+        return Response(status_code=204)
     if cookie is None:
         return PlainTextResponse("This link was used already, or is older than a minute.\n", 403)
     answer = Response(status_code=204)

@@ -22,7 +22,10 @@ from ganger.web.door import PREFIX, TRACE_BYTES_MAX, form_of, session_of
 from ganger.web.pages.frame import back_to, fill, html, json, page, pages_of
 from ganger.web.sessions import masked
 
-KINDS: Final = ("poisson", "philly", "helios", "gavel", "file", "demo")
+KINDS: Final = {
+    "poisson": "Poisson arrivals", "philly": "Microsoft's Philly", "helios": "SenseTime's Helios",
+    "gavel": "Gavel's evaluation", "file": "a file of mine", "demo": "the bundled workload",
+}  # fmt: skip
 """Of the last two a trace is not made up: a file that is chosen in the browser; what is bundled."""
 JOBS_MAX: Final = 200
 TYPES: Final = ("V100", "A100", "H100", "P100", "T4", "K80")
@@ -32,7 +35,7 @@ DEFAULT: Final = {
 }  # fmt: skip
 _JOBS: Final = whole("jobs", "jobs", 40, 1, JOBS_MAX)
 _SEED: Final = whole("seed", "seed", 0, 0, 10**9)
-_KIND: Final = choice("kind", "kind", KINDS)
+_KIND: Final = choice("kind", "kind", tuple(KINDS))
 _FILE_NAME: Final = re.compile(r"[^/\0-\x1f\x7f-\x9f]{1,100}")
 
 

@@ -2,6 +2,7 @@
 "use strict";
 (() => {
   const { prefix, version } = document.body.dataset;
+  const shows = document.body.classList.contains("only-shows");
   const moment = new Intl.DateTimeFormat(undefined, {
     day: "numeric", month: "short", hour: "2-digit", minute: "2-digit",
   });
@@ -14,7 +15,11 @@
     return `${Math.floor(s / 3600)}h ${String(Math.floor((s % 3600) / 60)).padStart(2, "0")}m`;
   }
 
+  const elsewhere = ["jobs/", "lab", "lessons", "whatif"].map((name) => `a[href^="${prefix}/${name}"]`).join();
   function written(root) {
+    if (shows) { // with a link that only shows these pages do not open
+      for (const one of root.querySelectorAll(elsewhere)) one.removeAttribute("href");
+    }
     for (const one of root.querySelectorAll("time:not([title])")) {
       const at = new Date(one.dateTime);
       one.textContent = moment.format(at);
@@ -30,6 +35,9 @@
   }
 
   // ------------------------------------------------------------------ parts that are live
+  // What each shows: its `text`; the `frame` around the lines of its list, and the `content` of that;
+  // and `lines` by name: the `node` on the page, and as it was sent the `text` and what that makes,
+  // `before`. `work` is what is to be done until the page has them.
   const shown = new Map();
   const asking = new Map(); // whether there are news since it was asked
 
@@ -52,16 +60,92 @@
   }
 
   function take(part, text) {
-    if (shown.get(part).text === text) return;
-    const whole = document.createElement("template");
-    whole.innerHTML = text; // a part of a page of these, in which everything is escaped
-    const before = shown.get(part).content;
-    shown.set(part, { text, content: whole.content });
-    replace(part, before, whole.content);
+    const state = shown.get(part);
+    if (state.text === text) return;
+    const until = performance.now() + SLICE_MS;
+    const { frame, lines } = split(text);
+    state.text = text;
+    if (state.frame !== frame) {
+      const [before, after] = [state.content, parsed(frame)];
+      Object.assign(state, { frame, content: after });
+      replace(part, before, after);
+    }
+    state.work = lines.size ? linedUp(part, state, lines) : null; // the newest is what counts
+    work(until);
   }
 
   const copies = (nodes) => [...nodes].map((one) => one.cloneNode(true));
-  const named = (row) => row.querySelector?.("th a[href]")?.getAttribute("href") ?? row.querySelector?.("input")?.value;
+
+  function parsed(text) {
+    const whole = document.createElement("template");
+    whole.innerHTML = text; // a part of a page of these, in which everything is escaped
+    return whole.content;
+  }
+
+  // A part's frame, and its lines by name, which stands first in each: what is put into a page has
+  // no "<".
+  const OPEN = "<tbody>", CLOSE = "</tbody>", LINE = '<tr data-row="';
+  function split(text) {
+    const from = text.indexOf(OPEN) + OPEN.length, to = text.lastIndexOf(CLOSE);
+    const lines = to < from ? [] : text.slice(from, to).split(LINE).slice(1);
+    if (!lines.length) return { frame: text, lines: new Map() };
+    return {
+      frame: text.slice(0, from) + text.slice(to),
+      lines: new Map(lines.map((one) => [one.slice(0, one.indexOf('"')), one])),
+    };
+  }
+
+  // A list is lined up in slices, so that no frame is late for it however long it is.
+  const SLICE_MS = 3;
+  let waiting = 0; // for the next frame
+  function work(until) {
+    const active = document.activeElement;
+    for (const state of shown.values()) {
+      while (state.work) {
+        if (state.work.next().done) state.work = null;
+        if (performance.now() >= until) break;
+      }
+    }
+    if (active !== document.activeElement && active.isConnected) active.focus({ preventScroll: true }); // its line has moved
+    count();
+    if (!waiting && [...shown.values()].some((state) => state.work)) {
+      waiting = requestAnimationFrame(() => {
+        waiting = 0;
+        work(performance.now() + SLICE_MS);
+      });
+    }
+  }
+
+  // A line goes with what it is about, wherever that stands now; those that are as they were are
+  // neither read nor touched.
+  function* linedUp(part, state, lines) {
+    const body = part.querySelector("tbody");
+    const known = new Set();
+    for (const [name, { node }] of state.lines) {
+      if (node.parentNode === body && lines.has(name)) known.add(node);
+      else state.lines.delete(name);
+    }
+    for (const node of [...body.children]) {
+      if (!known.has(node)) node.remove();
+    }
+    let next = body.firstElementChild;
+    for (const [name, text] of lines) {
+      const line = state.lines.get(name);
+      if (line?.text === text && line.node === next) {
+        next = next.nextElementSibling;
+        continue;
+      }
+      const after = line?.text === text ? line.before : parsed(LINE + text).firstElementChild;
+      const node = line?.node ?? after.cloneNode(true);
+      if (node === next || node === next?.nextElementSibling) next = node.nextElementSibling; // what it was behind comes later
+      else body.insertBefore(node, next);
+      if (line) patch(node, line.before, after);
+      else for (const all of part.querySelectorAll("input.all")) all.checked = false;
+      state.lines.set(name, { node, before: after, text });
+      written(node);
+      yield;
+    }
+  }
 
   // What is another than before takes its place, and the rest stays as it is. `now` is what the page
   // shows, to which scripts may have added.
@@ -82,10 +166,8 @@
   }
 
   function within(now, before, after) {
-    const lines = now.nodeName === "TBODY" && after.nodeName === "TBODY";
-    const [here, old, fresh] = [now, before, after].map((one) => [...(lines ? one.children : one.childNodes)]);
+    const [here, old, fresh] = [now, before, after].map((one) => [...one.childNodes]);
     if (here.length !== old.length) now.replaceChildren(...copies(after.childNodes));
-    else if (lines) reorder(now, here, old, fresh);
     else align(now, here, old, fresh);
   }
 
@@ -102,30 +184,6 @@
     for (const one of fresh.slice(start, fresh.length - end)) parent.insertBefore(one.cloneNode(true), after);
     for (let at = 0; at < start; at += 1) patch(here[at], old[at], fresh[at]);
     for (let at = 1; at <= end; at += 1) patch(here.at(-at), old.at(-at), fresh.at(-at));
-  }
-
-  // A line of a table goes with what it is about, wherever that stands now.
-  function reorder(body, here, old, fresh) {
-    const names = fresh.map((one, at) => named(one) ?? at);
-    const wanted = new Set(names);
-    const had = new Map();
-    old.forEach((one, at) => {
-      const name = named(one) ?? at;
-      if (wanted.has(name) && !had.has(name)) had.set(name, at);
-      else here[at].remove();
-    });
-    let next = body.firstElementChild;
-    fresh.forEach((one, place) => {
-      const at = had.get(names[place]);
-      had.delete(names[place]);
-      if (at === undefined) {
-        body.insertBefore(one.cloneNode(true), next);
-        return;
-      }
-      if (here[at] === next) next = next.nextElementSibling;
-      else body.insertBefore(here[at], next);
-      patch(here[at], old[at], one);
-    });
   }
 
   function replace(part, before, after) {
@@ -146,9 +204,7 @@
       [...part.querySelectorAll("a, input")]
         .find((one) => (one.getAttribute("href") || one.value) === kept)?.focus({ preventScroll: true });
     }
-    htmx.process(part);
     written(part);
-    count();
     possible(part.querySelector("[data-orders]"));
   }
 
@@ -288,7 +344,8 @@
   function count() {
     if (!chosen) return;
     const number = document.querySelectorAll("tbody input:checked").length;
-    chosen.textContent = number ? `${number} chosen:` : before;
+    const said = number ? `${number} chosen:` : before;
+    if (chosen.textContent !== said) chosen.textContent = said;
     for (const one of orders.querySelectorAll("button")) one.disabled = !number;
   }
 
@@ -338,7 +395,10 @@
   for (const part of document.querySelectorAll(".live")) { // as it came, before scripts add to it
     const content = document.createDocumentFragment();
     content.append(...copies(part.childNodes));
-    shown.set(part, { text: "", content });
+    const rows = [...part.querySelectorAll("tr[data-row]")];
+    if (rows.length) content.querySelector("tbody").replaceChildren();
+    const lines = new Map(rows.map((node) => [node.dataset.row, { node, before: node.cloneNode(true), text: "" }]));
+    shown.set(part, { text: "", frame: "", content, lines, work: null });
   }
   written(document);
   count();

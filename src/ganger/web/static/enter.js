@@ -5,7 +5,12 @@
   const said = document.getElementById("enter");
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
   const linked = location.pathname.endsWith("/enter");
+  const inside = said.dataset.inside === "1";
   history.replaceState(null, "", location.pathname + location.search);
+  if (!token && inside) { // who is in goes on
+    location.replace(`${prefix}/`);
+    return;
+  }
   // A page that another site led to is asked for without the cookie: look once whether there is one.
   if (!token && (linked || sessionStorage.getItem("ganger-looked"))) {
     sessionStorage.removeItem("ganger-looked");

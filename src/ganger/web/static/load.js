@@ -2,6 +2,7 @@
 "use strict";
 (() => {
   const place = document.getElementById("load");
+  const hour = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
   let chart = null;
 
   function colour(name) {
@@ -27,9 +28,9 @@
       height: 200,
       cursor: { drag: { x: true, y: false } },
       scales: { jobs: { range: (_, low, high) => [0, Math.max(high, 4)] }, y: { range: (_, low, high) => [0, Math.max(high, 1)] } },
-      axes: [{ ...axis, space: 100 }, { ...axis, size: 56 }, { ...axis, side: 1, scale: "jobs", size: 56, grid: { show: false } }],
+      axes: [{ ...axis, space: 100, incrs: [1, 5, 10, 30, 60, 120, 240, 360].map((m) => 60 * m), values: (_, all) => all.map((at) => hour.format(1000 * at)) }, { ...axis, size: 56 }, { ...axis, side: 1, scale: "jobs", size: 56, grid: { show: false } }],
       series: [
-        {},
+        { label: "at", value: (_, at) => (at ? hour.format(1000 * at) : "–") },
         { label: "GPUs held", stroke: held, fill: held.replace("rgb(", "rgba(").replace(")", ", .16)"), width: 2, points: { show: false } },
         { label: "GPUs", stroke: all, width: 1, dash: [4, 4], points: { show: false } },
         { label: "jobs waiting", stroke: waiting, width: 1.5, scale: "jobs", points: { show: false } },
