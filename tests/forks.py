@@ -103,8 +103,8 @@ def _serve(orders: socket.socket) -> tuple[list[str | int], str, dict[str, str]]
     """Answer until nobody asks any more; in a fork, return what it is to do."""
     running: dict[int, tuple[int, socket.socket]] = {}
     while True:
-        for ready in select.select([orders, *running], [], [])[0]:
-            if ready is not orders:
+        for ready in select.select([orders.fileno(), *running], [], [])[0]:
+            if ready != orders.fileno():
                 pid, asks = running.pop(ready)
                 os.close(ready)
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -3,12 +3,15 @@ cases of a test only it runs."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, seed, settings
+from hypothesis.strategies import SearchStrategy
 
 _Test = TypeVar("_Test", bound=Callable[..., Any])
 
@@ -30,6 +33,41 @@ def examples(count: int) -> Callable[[_Test], _Test]:
         return marked
 
     return drawn
+
+
+def alike(count: int, **drawn: SearchStrategy[Any]) -> Callable[[_Test], _Test]:
+    """Over a test with many cases: what is `given` to it is drawn so many times, and the same for
+    all cases, which must leave it as it is. For one that fails Hypothesis draws it again, and shows
+    the least that fails."""
+
+    def shared(test: _Test) -> _Test:
+        often, values = settings(max_examples=count), list[dict[str, Any]]()
+
+        @seed(0)
+        @often
+        @given(**drawn)
+        def draw(**some: Any) -> None:
+            values.append(some)
+
+        again = seed(0)(often(given(**drawn)(test)))
+
+        @functools.wraps(test)
+        def each(**case: Any) -> None:
+            if not values:
+                draw()
+            try:
+                for some in values:
+                    test(**case, **some)
+            except Exception:
+                again(**case)
+                raise
+
+        asked = inspect.signature(test)
+        own = [one for name, one in asked.parameters.items() if name not in drawn]
+        each.__signature__ = asked.replace(parameters=own)  # type: ignore[attr-defined]
+        return each  # type: ignore[return-value]
+
+    return shared
 
 
 def rarely(case: Any) -> Any:

@@ -35,7 +35,7 @@ from ganger.recipes import registry
 from ganger.recipes.registry import CATALOGUE
 from ganger.sim.engine import Simulator
 from ganger.sim.physics import Physics
-from soaking import many
+from soaking import alike, many
 from worlds import Diary, Played, Work, gpus, job, play
 
 SMALLER = {"pollux": "pollux(population=8,generations=4)"}
@@ -139,8 +139,7 @@ def check(recipe: str, world: World) -> None:
 
 
 @every_recipe
-@settings(max_examples=6)
-@given(world=worlds())
+@alike(6, world=worlds())
 def test_nothing_is_ever_oversubscribed_torn_lost_or_forgotten(recipe: str, world: World) -> None:
     check(recipe, world)
 
@@ -202,8 +201,7 @@ def cached(recipe: str, world: World, seed: int) -> None:
 
 
 @every_recipe
-@settings(max_examples=3)
-@given(world=worlds(), seed=st.integers(0, 99))
+@alike(3, world=worlds(), seed=st.integers(0, 99))
 def test_the_same_seed_gives_the_same_bytes_whatever_is_cached(
     recipe: str, world: World, seed: int
 ) -> None:
@@ -243,8 +241,7 @@ def restored(recipe: str, world: World, at: int) -> None:
 
 
 @every_recipe
-@settings(max_examples=3)
-@given(world=worlds(), at=st.integers(0, 60))
+@alike(3, world=worlds(), at=st.integers(0, 60))
 def test_a_kernel_restored_from_a_snapshot_goes_on_to_the_same_bytes(
     recipe: str, world: World, at: int
 ) -> None:
@@ -263,8 +260,7 @@ def test_whatever_is_cached_or_restored_for_long(
 
 
 @every_recipe
-@settings(max_examples=2)
-@given(world=worlds())
+@alike(2, world=worlds())
 def test_a_log_replays_to_the_same_plans(
     recipe: str, world: World, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -322,14 +318,18 @@ def unforeseen(recipe: str, world: World, hidden: set[int]) -> None:
         assert {event.job for event in outcomes} & hidden, (batch, two.steps[same][0])
 
 
+def with_some(world: World) -> st.SearchStrategy[tuple[World, set[int]]]:
+    """The world, and some of its jobs."""
+    jobs = st.sets(st.integers(0, len(world.works) - 1), min_size=1)
+    return st.tuples(st.just(world), jobs)
+
+
 @pytest.mark.parametrize("recipe", KNOW_NOTHING)
-@settings(max_examples=3)
-@given(world=worlds(), data=st.data())
+@alike(3, hiding=worlds().flatmap(with_some))
 def test_hidden_durations_change_no_plan_before_the_first_finish_that_differs(
-    recipe: str, world: World, data: st.DataObject
+    recipe: str, hiding: tuple[World, set[int]]
 ) -> None:
-    hidden = data.draw(st.sets(st.integers(0, len(world.works) - 1), min_size=1))
-    unforeseen(recipe, world, hidden)
+    unforeseen(recipe, *hiding)
 
 
 def uninvited(recipe: str, world: World, kept: int) -> None:
@@ -346,13 +346,17 @@ def uninvited(recipe: str, world: World, kept: int) -> None:
     assert same == len(whole.steps) or whole.steps[same][0].at >= end
 
 
+def with_first(world: World) -> st.SearchStrategy[tuple[World, int]]:
+    """The world, and how many of its jobs come in any case."""
+    return st.tuples(st.just(world), st.integers(1, len(world.works)))
+
+
 @every_recipe
-@settings(max_examples=3)
-@given(world=worlds(), data=st.data())
+@alike(3, inviting=worlds().flatmap(with_first))
 def test_jobs_that_arrive_later_change_no_earlier_plan(
-    recipe: str, world: World, data: st.DataObject
+    recipe: str, inviting: tuple[World, int]
 ) -> None:
-    uninvited(recipe, world, data.draw(st.integers(1, len(world.works))))
+    uninvited(recipe, *inviting)
 
 
 @pytest.mark.soak
