@@ -3,9 +3,11 @@ changes while lines of it are ticked."""
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -211,3 +213,26 @@ def test_a_long_list_is_lined_up_frame_by_frame_and_the_newest_counts(
         fresh = "[...document.querySelectorAll('#rows tbody tr')].filter(one => !one.mine).length"
         assert page.evaluate(fresh) == 1
         page.unroute("**/queue/rows*")
+
+
+def test_an_output_of_two_gigabytes_opens_at_its_end_within_a_second(
+    pages: Pages, daemon: Standin, tmp_path: Path
+) -> None:
+    """By range: a sparse file, whose last lines alone are written."""
+    said = tmp_path / "said.txt"
+    said.touch()
+    os.truncate(said, 2 << 30)
+    with said.open("a") as file:
+        file.writelines(f"\nline {line}" for line in range(5000))
+    asked = {"command": ["true"], "gpus": 1, "output": str(said)}
+    job = daemon.client.call("POST", "/v1/jobs", body=asked)["job"]
+    cookie, begin = pages.cookie(), time.monotonic()
+    text = pages.ask("GET", f"/jobs/{job}/log", cookie).text
+    assert time.monotonic() - begin < 1.0
+    assert "line 4999" in text
+    assert len(text) < 1 << 20
+    begin = time.monotonic()
+    found = pages.ask("GET", f"/jobs/{job}/log?find=4321&from={2 << 30}", cookie).text
+    assert time.monotonic() - begin < 1.0
+    assert "line 4321" in found
+    daemon.client.call("POST", f"/v1/jobs/{job}/cancel")

@@ -52,6 +52,8 @@ _FILES: Final = {
 }
 """What browsers get as it is, and where it lies: no request names a file."""
 
+_NOTHING_HERE: Final = "Nothing is at this address; the menu leads to all that there is."
+
 
 def application(pages: Pages) -> Starlette:
     """The application over `pages`."""
@@ -211,7 +213,7 @@ async def _nothing(request: Request) -> Response:
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    text = "Nothing is at this address; the menu leads to all that there is." if error.status_code == 404 else error.detail
+    text = _NOTHING_HERE if error.status_code == 404 else error.detail
     if session_of(request) is None:
         return Response(f"{text}\n", error.status_code, media_type="text/plain")
     return page(request, "error", "No such page", error.status_code, what=text, mend="")

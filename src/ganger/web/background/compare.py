@@ -76,8 +76,8 @@ def compare(asked: Asked, tell: Callable[..., None]) -> Compared:
             if not tried.why:
                 _try(tried, part, asked.knows)
             tell(done=at * len(every) + number + 1, total=total)
-    found = _result(every, shown, objective)
-    return msgspec.structs.replace(found, nodes=asked.nodes, without=without)
+    compared = _result(every, shown, objective)
+    return msgspec.structs.replace(compared, nodes=asked.nodes, without=without)
 
 
 def some_of(traces: Sequence[str], cluster: ClusterSpec) -> tuple[list[Trace], int]:

@@ -120,6 +120,7 @@
   // neither read nor touched.
   function* linedUp(part, state, lines) {
     const body = part.querySelector("tbody");
+    if (!body) return; // what was there at first has come late, and took the place of this
     const known = new Set();
     for (const [name, { node }] of state.lines) {
       if (node.parentNode === body && lines.has(name)) known.add(node);
