@@ -22,13 +22,13 @@ from ganger.lab.result import Run
 from ganger.lab.serving.hosting import Traffic
 from ganger.lab.simulation import Setup, run_one
 from ganger.mechanisms.scaling.fleets import Instance
+from ganger.mechanisms.scaling.shares import rate_within
 from ganger.recipes.serving.sharing.gslice import (
     Step,
     Tenant,
     divided,
     fits,
     knee,
-    rate_within,
     steps_of,
 )
 from ganger.workloads.models.profiles import Latency, Model, Models

@@ -229,6 +229,7 @@ PLANES: dict[str, dict[str, str]] = {
         **dict.fromkeys(
             ("mark", "barista", "inferline"), "ganger.recipes.serving.planning.recipes"),
         "gslice": "ganger.recipes.serving.sharing.recipes",
+        "mig-serving": "ganger.recipes.serving.slices.recipes",
     },
     "tuning": {
         **dict.fromkeys(

@@ -55,6 +55,7 @@ MECHANISMS: Final = {
     "QueuePolicy": "the ordered queue",
     "Fleets": "the line of replicas that a plan of fleets wants",
     "GSlice": "the line of replicas that shares of devices are for",
+    "MigServing": "the line of replicas that slices of devices are for",
     "Scaling": "the line of replicas",
     "SuccessiveHalving": "successive halving",
     "Racing": "the race between trials",

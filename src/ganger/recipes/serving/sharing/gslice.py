@@ -16,10 +16,9 @@ from typing import Final, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from ganger.core.plan import Plan, Spawn
-from ganger.core.serving.answering import BatchTimes
 from ganger.core.spec import PLAIN
 from ganger.core.state.jobs import Phase
-from ganger.core.units import SECOND, WHOLE
+from ganger.core.units import WHOLE
 from ganger.core.view import View
 from ganger.mechanisms.placement.place import PACK, Placer
 from ganger.mechanisms.scaling.fleets import (
@@ -32,7 +31,7 @@ from ganger.mechanisms.scaling.fleets import (
     reconcile,
 )
 from ganger.mechanisms.scaling.replicas import CHANGES, replicas_of, start_waiting
-from ganger.mechanisms.scaling.traffic import mean_rate, tightest
+from ganger.mechanisms.scaling.shares import lately, on_one_type, rate_within
 
 _PENDING: Final = int(Phase.PENDING)
 
@@ -70,13 +69,6 @@ class Tenant(NamedTuple):
 _NOTHING: Final = 1e-9
 _Options: TypeAlias = tuple[Sequence[Instance], float]
 """What replicas of a service can run on, and the seconds for which they load."""
-
-
-def rate_within(times: BatchTimes, slo: float) -> float:
-    """Inputs a second with the largest batch that ends within an SLO (seconds) in 99 of 100
-    cases; 0 where not even one input does."""
-    size = sum(took <= slo for took in times.p99)
-    return max(times.rates[:size], default=0.0)
 
 
 def knee(steps: Sequence[Step], gain: float) -> int:
@@ -199,7 +191,7 @@ class GSlice:
         """By type of device, among the services that are new or reported; others keep what they
         have."""
         by_type = dict[str, list[int]]()
-        here = {service: _on_one_type(instances) for service, (instances, _) in options.items()}
+        here = {service: on_one_type(instances) for service, (instances, _) in options.items()}
         for service, instances in here.items():
             if instances:
                 by_type.setdefault(instances[0].gpu_type, []).append(service)
@@ -231,25 +223,15 @@ class GSlice:
         asked, or its replicas have not loaded for as long as a window is, or nothing has a deadline
         or can be in time. Of one that is new no load is known."""
         (instances, load), role = options, view.draft.shape(service).roles[0]
-        windows = list(view.services.get(service, ()))
         if not course.wanted:
             return Tenant(steps_of(instances, inf), 0.0, False, role.size, role.range[1])
-        if not windows or windows[-1].until <= course.seen:
+        did = lately(view, service, course, load, self.calm)
+        steps = [] if did is None else steps_of(instances, did.slo)
+        if did is None or not steps:
             return None
-        course.seen = windows[-1].until
-        if windows[-1].since < course.changed + load * SECOND:
-            return None
-        slo, last = tightest(windows), windows[-1].figures
-        rates = [rate for each in windows[-self.calm :] if (rate := mean_rate(each)) is not None]
-        steps = [] if slo is None else steps_of(instances, slo)
-        if not rates or not steps:
-            return None
-        dropped = last.get("dropped") or 0.0
-        over = (last.get("answered") or 0.0) + dropped
-        late = (last.get("late") or 0.0) + dropped > _MISSED * over
         least, most = role.range
-        to_come = (1 + self.spare) * max(rates)
-        return Tenant(steps, to_come, late, max(least, 1), most, _shares(course))
+        to_come = (1 + self.spare) * did.rate
+        return Tenant(steps, to_come, did.missed > _MISSED, max(least, 1), most, _shares(course))
 
 
 _MISSED: Final = 0.01
@@ -264,15 +246,6 @@ def steps_of(instances: Sequence[Instance], slo: float) -> list[Step]:
         if rate > (steps[-1].rate if steps else 0.0):
             steps.append(Step(each.share, rate))
     return steps
-
-
-def _on_one_type(instances: Sequence[Instance]) -> list[Instance]:
-    """Those of the type that has most places for the whole of one, of equals the first."""
-    places = dict[str, int]()
-    for each in instances:
-        places[each.gpu_type] = places.get(each.gpu_type, 0) + each.places * each.share
-    chosen = max(places, key=lambda name: places[name], default="")
-    return [each for each in instances if each.gpu_type == chosen]
 
 
 def _shares(course: Course) -> list[int]:
