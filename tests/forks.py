@@ -13,6 +13,7 @@ import gc
 import importlib
 import json
 import os
+import resource
 import select
 import signal
 import socket
@@ -36,7 +37,8 @@ class Fork:
     ) -> None:
         self.args = [module, *map(str, words)]
         self.returncode: int | None = None
-        order = json.dumps([words, os.getcwd(), dict(os.environ)]).encode()
+        open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        order = json.dumps([words, os.getcwd(), dict(os.environ), open_files]).encode()
         self._told, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         streams = [
             1 if stdout is None else stdout.fileno(),
@@ -99,8 +101,9 @@ def _end(server: socket.socket, process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _serve(orders: socket.socket) -> tuple[list[str | int], str, dict[str, str]]:
-    """Answer until nobody asks any more; in a fork, return what it is to do."""
+def _serve(orders: socket.socket) -> list[str | int]:
+    """Answer until nobody asks any more; in a fork, return its words once it has the streams, the
+    folder, the environment and the limit of who asks."""
     running: dict[int, tuple[int, socket.socket]] = {}
     while True:
         for ready in select.select([orders.fileno(), *running], [], [])[0]:
@@ -129,8 +132,18 @@ def _serve(orders: socket.socket) -> tuple[list[str | int], str, dict[str, str]]
                 asks_too.close()
             asks.close()
             orders.close()
-            words, folder, env = json.loads(order)
-            return words, folder, env
+            return _become(*json.loads(order))
+
+
+def _become(
+    words: list[str | int], folder: str, env: dict[str, str], open_files: tuple[int, int]
+) -> list[str | int]:
+    resource.setrlimit(resource.RLIMIT_NOFILE, tuple(open_files))
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(env)
+    sys.path[0] = folder
+    return words
 
 
 def _main(module: str) -> Callable[..., Any]:
@@ -143,11 +156,7 @@ def _main(module: str) -> Callable[..., Any]:
 
 if __name__ == "__main__":
     main = _main(sys.argv[1])
-    words, folder, env = _serve(socket.socket(fileno=int(sys.argv[2])))
+    words = _serve(socket.socket(fileno=int(sys.argv[2])))
     gc.enable()
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(env)
-    sys.path[0] = folder
     sys.argv = [sys.argv[1], *map(str, words)]
     sys.exit(main(*words))

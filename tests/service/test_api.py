@@ -33,12 +33,13 @@ from ganger.service.jobs.roles import SETTING as ROLES
 from ganger.service.jobs.roles import Roles
 from ganger.service.reports.dashboard import dashboard
 from service.machines import Machine, wait_for
+from waiting import until
 from worlds import open_way
 
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    made = Machine(tmp_path_factory.mktemp("api") / "home", listen="127.0.0.1:0")
+    made = Machine(tmp_path_factory.mktemp("api") / "home", fresh=True, listen="127.0.0.1:0")
     made.up()
     yield made
     made.end()
@@ -687,6 +688,7 @@ def test_a_machine_grows_between_two_starts(tmp_path: Path) -> None:
     more = {"command": ["true"], "gpus": 4, "gpu_types": ["A100"]}
     with pytest.raises(Refusal, match="no GPU is of type A100"):
         client.call("POST", "/v1/jobs", body=more)
+    until(lambda: client.call("GET", f"/v1/jobs/{runs}")[0]["state"] == "RUNNING")
     machine.kill()
     client = machine.up(gpus="2xV100+1xK80+4xA100")
     deadline = time.monotonic() + 10

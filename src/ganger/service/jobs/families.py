@@ -163,7 +163,7 @@ def _check_metrics(request: JobRequest) -> None:
         raise BadInput(f"more than {GOALS_MAX}", where="metrics")
     for name, direction in request.metrics.items():
         if not 0 < len(name) <= 128:
-            raise BadInput(f"{name[:80]!r} is no name of a metric", where="metrics")
+            raise BadInput(f"{name[:80]!r} has not 1 to 128 characters", where="metrics")
         if name == request.metric:
             raise BadInput(f"{name[:80]!r} counts already: it is the metric", where="metrics")
         if direction not in DIRECTIONS:

@@ -265,12 +265,10 @@ def _check(request: JobRequest) -> None:
         )
     for field in ("name", "tenant", "model", "pool", "metric"):
         checked_text(getattr(request, field), field)
-    for name in request.metrics:
-        checked_text(name, "metrics")
     for field, most in LISTED_MAX.items():
         if len(getattr(request, field)) > most:
             raise BadInput(f"more than {most}", where=field, mend="name fewer")
-    for field in ("labels", "gpu_types", "warm"):
+    for field in ("labels", "gpu_types", "warm", "metrics"):
         for text in getattr(request, field):
             checked_text(text, field)
     if request.per not in PER:
