@@ -25,7 +25,7 @@ __all__ = ["browser", "pytestmark"]
 PATHS = (
     "/", "/queue", "/jobs/1", "/jobs/2", "/jobs/4", "/jobs/6", "/jobs/12", "/jobs/13", "/jobs/14",
     "/services", "/experiments", "/whatif", "/whatif/2", "/lab", "/lab/1", "/lessons",
-    "/lessons/gavel/3", "/nodes", "/tenants", "/sessions", "/recipes",
+    "/lessons/gavel/3", "/nodes", "/tenants", "/sessions", "/recipes", "/recipes/gavel",
 )  # fmt: skip
 """A job that runs, and one that is suspended, over, held, that wrote something; a service; a
 search."""
