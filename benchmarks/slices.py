@@ -15,11 +15,11 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tests"), str(HERE)]
 
+
 from ganger.core.books.mig import MIG_SLICES  # noqa: E402
 from ganger.recipes.serving.slices.packing import greedy  # noqa: E402
 from ganger.recipes.serving.slices.search import Search  # noqa: E402
 from ganger.solve.covering import cheapest, relaxed  # noqa: E402
-from provenance import made  # noqa: E402
 from mechanisms.test_mig_serving import counted, programme, random_problem  # noqa: E402
 
 LOTS, SERVICES, DEVICES = 10, 24, 100
@@ -31,7 +31,7 @@ search make of it; *exact* is the integer programme of `ganger.solve.covering`, 
 relaxation; *whole* gives every service whole devices. CPU seconds are of the search, and of the
 programme.
 
-Made by `python benchmarks/slices.py`.
+Made by {made}.
 
 | lot | bound | exact | greedy | mig-serving | whole | CPU s, search | CPU s, exact |
 |---:|---:|---:|---:|---:|---:|---:|---:|
@@ -67,7 +67,7 @@ def main() -> None:
         f" {spent:.0f} CPU seconds in all.\n"
     )
     print(told)
-    (HERE / "slices.md").write_text(HEAD + "\n".join(rows) + "\n" + told)
+    (HERE / "slices.md").write_text(HEAD.format(made=made()) + "\n".join(rows) + "\n" + told)
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ OURS: dict[str, str] = {
     " fragmentation=0.1",
     "barista": "forecast=seasonal, interval=10m 00s, season=24h 00m, ahead=0 s, errors=6",
     "gslice": "gain=0.1, spare=0.1, calm=3",
-    "mig-serving": "rounds=400, population=6, tries=4, spare=0.2, calm=3",
+    "mig-serving": "rounds=100, population=6, tries=4, spare=0.2, calm=3",
     "inferline": "sample=6, every=1h 00m, batch=0",
     "mark": "forecast=holt, season=24h 00m",
     "ali-mlaas": "reserved=V100;V100-32GB;V100M32;V100M16, walk=skip",

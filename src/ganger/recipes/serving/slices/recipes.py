@@ -30,7 +30,7 @@ MIG_SERVING = Paper(
     " drivers have it now; when slices are divided anew is ours",
 )
 def mig_serving(
-    rounds: Rounds = 400,
+    rounds: Rounds = 100,
     population: Few = 6,
     tries: Few = 4,
     spare: Part = 0.2,
@@ -44,8 +44,8 @@ def mig_serving(
     divided one after another, each as it adds most to loads that are still far from answered. Then
     a genetic algorithm improves on that: it keeps `population` deployments, and `rounds` times some
     devices of one are given up, and what lacks is filled up by the best of `tries` of a Monte-Carlo
-    tree search (fewer rounds for more than fifty services). Slices are divided anew when a service
-    has too few, or fewer devices would do. New replicas load before old ones go, where devices are
-    free; so a service never has less than its load needs.
+    tree search (fewer rounds for more than two hundred services). Slices are divided anew when a
+    service has too few, or fewer devices would do. New replicas load before old ones go, where
+    devices are free; so a service never has less than its load needs.
     """
     return MigServing(Search(rounds, population, tries), spare, calm)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import inf, log, sqrt
+from math import ceil, inf, log, sqrt
 from typing import Final
 
 import numpy as np
@@ -154,7 +154,10 @@ class Search:
         other = greedy(problem, problem.loads, len(configs), lambda problem, lacking: parts)
         if problem.covers(other):
             living.append((float(len(other)), other))
+        bound = ceil(fewest(problem) - 1e-6)
         for _ in range(min(self.rounds, _WORK // len(problem.loads))):
+            if min(len(each) for _, each in living) <= bound:
+                break
             parent = living[int(rng.integers(len(living)))][1]
             order = rng.permutation(len(parent))
             count = min(int(rng.integers(2, _DROPPED + 1)), len(parent))
