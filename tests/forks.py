@@ -138,7 +138,7 @@ def _serve(orders: socket.socket) -> list[str | int]:
 def _become(
     words: list[str | int], folder: str, env: dict[str, str], open_files: tuple[int, int]
 ) -> list[str | int]:
-    resource.setrlimit(resource.RLIMIT_NOFILE, tuple(open_files))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_files[0], open_files[1]))
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)

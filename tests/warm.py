@@ -1,5 +1,4 @@
-"""`ganger`, and programmes in Python, from a process that has imported what any command needs: it
-forks for each.
+"""`ganger` from a process that has imported what any command needs: it forks for each command.
 
     python tests/warm.py SOCKET      # serves until its standard input ends
 
@@ -18,7 +17,6 @@ import multiprocessing
 import multiprocessing.process
 import os
 import pkgutil
-import runpy
 import select
 import socket
 import subprocess
@@ -38,7 +36,7 @@ _CLIENT = """#!{python} -IS
 import array, json, os, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
-    words = json.dumps([{before!r} + sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    words = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
     streams = socket.SCM_RIGHTS, array.array("i", [0, 1, 2])
     server.sendmsg([len(words).to_bytes(4, "big")], [(socket.SOL_SOCKET, *streams)])
     server.sendall(words)
@@ -47,11 +45,9 @@ sys.exit(int(said) if said else "the process that runs ganger is gone")
 """
 
 
-def script(file: Path, address: Path, program: str = "ganger") -> None:
-    """Write the programme whose words the server at `address` does: those of `ganger`, or `python`
-    with a file and its arguments."""
-    words = {"python": sys.executable, "address": str(address), "before": [program]}
-    file.write_text(_CLIENT.format(**words))
+def script(file: Path, address: Path) -> None:
+    """Write the programme that has its words done by the server at `address`."""
+    file.write_text(_CLIENT.format(python=sys.executable, address=str(address)))
     file.chmod(0o755)
 
 
@@ -118,13 +114,7 @@ def _command(listener: socket.socket, asked: socket.socket) -> None:
 
     listener.close()
     _become(asked)
-    if sys.argv[0] == "python":
-        del sys.argv[0]
-        file = Path(sys.argv[0])
-        sys.path[0] = str(file if file.is_dir() else file.parent.resolve())
-        runpy.run_path(sys.argv[0], run_name="__main__")
-    else:
-        main()
+    main()
 
 
 def _become(asked: socket.socket) -> None:
@@ -143,7 +133,7 @@ def _become(asked: socket.socket) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(env)
-    sys.argv = words
+    sys.argv = ["ganger", *words]
 
 
 if __name__ == "__main__":

@@ -86,8 +86,6 @@ SHORTER = {
 """What a reader waits for longer than a test has to."""
 FLEETS = "docs/fleet-tutorial.md"
 """The page whose commands one story runs, in their order."""
-FRESH = next(page for page in PAGES if pythons(page))
-"""The page whose programmes run in interpreters of their own; those of others are forks."""
 VERB = re.compile(r"ganger ([a-z][a-z-]*(?:(?: [a-z][a-z-]*)?(?= |$)))")
 
 
@@ -181,8 +179,7 @@ def bare(shared: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with what is typed: `python`, `page` (the same as a fork), and `ganger` in `own` and
-    `forked`."""
+    """A folder with what is typed: `python`, and `ganger` in `own` and `forked`."""
     root = tmp_path_factory.mktemp("typed")
     for name in ("own", "forked", "without"):
         (root / name).mkdir()
@@ -191,7 +188,6 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         file.write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
         file.chmod(0o755)
     script(root / "forked" / "ganger", root / "socket")
-    script(root / "page", root / "socket", "python")
     with serving(root / "socket", bare(root)):
         yield root
 
@@ -242,7 +238,7 @@ def test_every_programme_runs(newcomer: Newcomer, page: str) -> None:
         newcomer.sh("ganger up --gpus 2xV100 --name n1")
     for body in pythons(page):
         (newcomer.cwd / "page.py").write_text(body)
-        done = newcomer.sh("page page.py" if page != FRESH else "python page.py")
+        done = newcomer.sh("python page.py")
         assert done.returncode == 0, f"{page}: {done.stderr}"
 
 

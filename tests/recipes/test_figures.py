@@ -6,7 +6,7 @@ import importlib
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterator
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import pytest
 
 from engines.site import missing
 from soaking import rarely
-from warm import script, serving
 
 ROOT = Path(__file__).parents[2]
 TRACES = os.environ.get("GANGER_TRACES", "")
@@ -27,26 +26,15 @@ DEAR = [*REAL, pytest.mark.soak]
 SLURM = [pytest.mark.skipif(bool(missing()), reason=missing())]
 
 
-Printed = Callable[..., list[str]]
-
-
-@pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Printed]:
+def printed(script: str, *arguments: str) -> list[str]:
     """What a benchmark prints, line by line."""
-    root = tmp_path_factory.mktemp("warm")
-    script(root / "python", root / "socket", "python")
-
-    def run(name: str, *arguments: str) -> list[str]:
-        return subprocess.run(
-            [str(root / "python"), str(ROOT / "benchmarks" / name), *arguments],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=ROOT,
-        ).stdout.splitlines()
-
-    with serving(root / "socket", {**os.environ}):
-        yield run
+    return subprocess.run(
+        [sys.executable, str(ROOT / "benchmarks" / script), *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    ).stdout.splitlines()
 
 
 SAMPLES = [
@@ -91,7 +79,7 @@ def like(row: str) -> str:
 
 
 @pytest.mark.parametrize("page", SAMPLES)
-def test_a_sample_of_a_page_is_what_the_code_makes_now(printed: Printed, page: str) -> None:
+def test_a_sample_of_a_page_is_what_the_code_makes_now(page: str) -> None:
     made = printed("samples.py", page)
     assert made
     stated = (ROOT / f"benchmarks/{page}.md").read_text().splitlines()
@@ -139,9 +127,7 @@ TIRESIAS = "tiresias(thresholds=16h,consolidate=no,fit=worst,index=arrival,inter
         pytest.param("openb.md", ["openb.py", "--list", "multigpu40", "--rule", "fgd"], marks=DEAR),
     ],
 )
-def test_a_row_of_a_page_is_what_its_command_prints(
-    printed: Printed, page: str, command: list[str]
-) -> None:
+def test_a_row_of_a_page_is_what_its_command_prints(page: str, command: list[str]) -> None:
     made = printed(*command)
     assert made
     stated = (ROOT / "benchmarks" / page).read_text().splitlines()
@@ -156,7 +142,7 @@ def test_a_row_of_a_page_is_what_its_command_prints(
     ],
     ids=",".join,
 )
-def test_cheap_rows_of_the_effects_are_what_they_were(printed: Printed, cheap: list[str]) -> None:
+def test_cheap_rows_of_the_effects_are_what_they_were(cheap: list[str]) -> None:
     """All cells but the last, which says by which code the row was made."""
     stated = (ROOT / "docs" / "effects.md").read_text().splitlines()
     rows = {line.split(" | ")[0]: line.split(" | ")[:-1] for line in stated}
