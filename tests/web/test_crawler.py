@@ -181,9 +181,9 @@ def test_a_dead_button_and_a_script_in_the_page_are_found(browser: Browser, page
     """The crawler and the visitor are no looser than they say."""
     with visiting(browser, pages) as visitor:
         added = '<button type="button">Nothing</button><script>window.told = 1</script></main>'
-        answer = pages.ask("GET", "/tenants", pages.cookie())
+        answer = pages.ask("GET", "/services", pages.cookie())
         visitor.page.route(
-            f"{pages.url}/tenants",
+            f"{pages.url}/services",
             lambda route: route.fulfill(
                 body=answer.text.replace("</main>", added),
                 headers={
@@ -193,9 +193,9 @@ def test_a_dead_button_and_a_script_in_the_page_are_found(browser: Browser, page
             ),
         )
         crawler = Crawler(visitor)
-        crawler.open("/tenants")
-        crawler.through("/tenants")
-        assert crawler.faults == ["/tenants button #main  Nothing does nothing"]
+        crawler.open("/services")
+        crawler.through("/services")
+        assert crawler.faults == ["/services button #main  Nothing does nothing"]
         assert visitor.complaints
         assert all("Content Security Policy" in line for line in visitor.complaints)
         visitor.complaints.clear()
