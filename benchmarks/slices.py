@@ -16,6 +16,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tests"), str(HERE)]
 
 
+from provenance import made  # noqa: E402
+
 from ganger.core.books.mig import MIG_SLICES  # noqa: E402
 from ganger.recipes.serving.slices.packing import greedy  # noqa: E402
 from ganger.recipes.serving.slices.search import Search  # noqa: E402
@@ -62,12 +64,12 @@ def main() -> None:
             f" | {len(found)} | {whole} | {took:.1f} | {proved:.1f} |"
         )
         print(rows[-1], flush=True)
-    told = (
+    summary = (
         f"\nAt most {above} above the exact number, better than greedy on {better} of {LOTS},"
         f" {spent:.0f} CPU seconds in all.\n"
     )
-    print(told)
-    (HERE / "slices.md").write_text(HEAD.format(made=made()) + "\n".join(rows) + "\n" + told)
+    print(summary)
+    (HERE / "slices.md").write_text(HEAD.format(made=made()) + "\n".join(rows) + "\n" + summary)
 
 
 if __name__ == "__main__":

@@ -226,10 +226,9 @@ PLANES: dict[str, dict[str, str]] = {
             ("scale.static-peak", "scale.reactive", "scale.threshold", "scale.asked"),
             "ganger.recipes.serving.scaling",
         ),
-        **dict.fromkeys(
-            ("mark", "barista", "inferline"), "ganger.recipes.serving.planning.recipes"),
-        "gslice": "ganger.recipes.serving.sharing.recipes",
-        "mig-serving": "ganger.recipes.serving.slices.recipes",
+        **dict.fromkeys(("mark", "barista", "inferline"), _S + "planning.recipes"),
+        "gslice": _S + "sharing.recipes",
+        "mig-serving": _S + "slices.recipes",
     },
     "tuning": {
         **dict.fromkeys(

@@ -17,14 +17,14 @@ from ganger.solve.highs import Floats, Ints, Model, maximise, maximise_whole, mo
 
 class Covering(NamedTuple):
     """`gains`: what a piece of each kind covers of each demand, (demands, kinds); `needs`: of each
-    demand; `least` and `most`: pieces that each demand may have; `bundles`: pieces of each kind in
-    each bundle, (bundles, kinds); `prices`: of a bundle; `pool`: which pool each bundle is taken
-    from, and `room`: the bundles that each pool has."""
+    demand; `least` and `limits`: pieces that each demand has to have, and may have; `bundles`:
+    pieces of each kind in each bundle, (bundles, kinds); `prices`: of a bundle; `pool`: which pool
+    each bundle is taken from, and `room`: the bundles that each pool has."""
 
     gains: Floats
     needs: Floats
     least: Ints
-    most: Ints
+    limits: Ints
     bundles: Ints
     prices: Floats
     pool: Ints
@@ -74,7 +74,7 @@ def posed(covering: Covering) -> Model:
     return model(
         np.concatenate([np.zeros(cells), -covering.prices]),
         sparse.csr_array(rows),
-        np.concatenate([none, covering.most, np.zeros(kinds), covering.room]).astype(np.float64),
+        np.concatenate([none, covering.limits, np.zeros(kinds), covering.room]).astype(np.float64),
         least=np.concatenate(
             [covering.needs, covering.least, np.full(kinds + pools, -np.inf)]
         ).astype(np.float64),
@@ -100,8 +100,8 @@ def cheapest(
     """The cheapest cover within that many nodes, or with a `gap` that is proved; never dearer than
     `start`, pieces and bundles that cover all. `seconds` is for the edge only."""
     first = np.concatenate([start[0].ravel(), start[1]]).astype(np.float64)
-    found = maximise_whole(posed(covering), first, nodes=nodes, gap=gap, seconds=seconds)
-    whole: NDArray[np.int64] = np.rint(found.x).astype(np.int64)
+    answer = maximise_whole(posed(covering), first, nodes=nodes, gap=gap, seconds=seconds)
+    whole: NDArray[np.int64] = np.rint(answer.x).astype(np.int64)
     cells = covering.gains.size
     pieces = whole[:cells].reshape(covering.gains.shape)
-    return Cover(pieces, whole[cells:], -found.value, -found.bound, found.work)
+    return Cover(pieces, whole[cells:], -answer.value, -answer.bound, answer.work)

@@ -93,20 +93,20 @@ def best_configs(
     for layout in problem.layouts:
         score, chosen, changed = 0.0, list[tuple[int, int]](), dict[int, float]()
         for kind in layout:
-            most, who = 0.0, -1
+            top, who = 0.0, -1
             for gain, service in zip(table[kind], ranked[kind], strict=True):
                 if service not in changed:
-                    most, who = (gain, service) if gain > most else (most, who)
+                    top, who = (gain, service) if gain > top else (top, who)
                     break
             for service, still in changed.items():
                 gain = min(float(problem.rates[service, kind]), still) * float(worth[service])
-                if gain > most:
-                    most, who = gain, service
+                if gain > top:
+                    top, who = gain, service
             if who < 0:
                 continue
             before = changed.get(who, float(lacking[who]))
             changed[who] = max(before - float(problem.rates[who, kind]), 0.0)
-            score += most
+            score += top
             chosen.append((kind, who))
         yield score, tuple(chosen)
 

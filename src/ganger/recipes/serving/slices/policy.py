@@ -145,8 +145,8 @@ class MigServing:
         if _done(problem, configs) * _BETTER <= done and len(kept) <= len(configs):
             return step.named(kept)
         if problem.covers(configs):
-            found = self.search.improved(problem, configs, step.view.rng(self.name))
-            configs = step.within(problem, found)
+            fewer = self.search.improved(problem, configs, step.view.rng(self.name))
+            configs = step.within(problem, fewer)
         return step.named(configs)
 
 
@@ -170,12 +170,12 @@ def slices_of(
     """By kind of slice on which an SLO (seconds) can be kept, a row of `MIG_SLICES`: the share of
     the device that was measured, and the requests a second."""
     gpu_type = instances[0].gpu_type
-    slices, memory = MIG_SLICES.get(gpu_type, ()), view.nodes.types.find(gpu_type)
-    most = view.nodes.type_specs[memory].memory
+    slices, code = MIG_SLICES.get(gpu_type, ()), view.nodes.types.find(gpu_type)
+    memory_mib = view.nodes.type_specs[code].memory
     chosen = dict[int, tuple[int, float]]()
     for each in instances:
         part = Part(each.share, shape.roles[0].needs.gpu_memory)
-        slice_, rate = mig_slice(part, gpu_type, most), rate_within(each.times, slo)
+        slice_, rate = mig_slice(part, gpu_type, memory_mib), rate_within(each.times, slo)
         if slice_ is None or not rate:
             continue
         kind = slices.index(slice_)
@@ -275,9 +275,9 @@ class _Step:
         count = Counter(who for config in configs for _, who in config)
         for at, service in enumerate(self.jobs):
             role = self.view.draft.shape(service).roles[0]
-            least, most = role.range
+            least, limit = role.range
             least = max(least, 1) if self._courses[service].notes else role.size
-            for _ in range(count[at] - most):
+            for _ in range(count[at] - limit):
                 kind, where = min(
                     (kind, n) for n, each in enumerate(changed) for kind, who in each if who == at
                 )
@@ -456,9 +456,8 @@ class _Step:
     def _reasons(self, waiting: Sequence[int]) -> list[Reason]:
         """One for each shape."""
         view = self.view
-        shapes = {int(view.at.shape[job]): job for job in reversed(waiting)}
+        shapes = {int(view.at.shape[job]): float(view.at.gpus[job]) for job in waiting}
         return [
-            Reason("Resources", "MigServing", shape, -1, {"asked_gpus": float(view.at.gpus[job])},
-                   CHANGES)
-            for shape, job in sorted(shapes.items())
-        ]  # fmt: skip
+            Reason("Resources", "MigServing", shape, -1, {"asked_gpus": gpus}, CHANGES)
+            for shape, gpus in sorted(shapes.items())
+        ]
