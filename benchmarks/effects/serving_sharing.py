@@ -214,6 +214,7 @@ def mig_serving() -> Effect:
         verdict((saved, 1 / 0.6)),
         "slices of real models are not measured here; against the exact number of devices it is in"
         " benchmarks/slices.md. gslice divides devices in ways that no slices have",
-        "all know latencies on what they use, and provide for 1.2 (gslice 1.1) times the load; mark"
-        " also knows prices, which are equal",
+        "all know latencies on what they use; mark provides for 1.2 times the fullest 5 s of a"
+        " window and knows prices, which are equal, mig-serving for 1.2 and gslice for 1.1 times"
+        " the mean of one",
     )

@@ -46,6 +46,6 @@ def mig_serving(
     devices of one are given up, and what lacks is filled up by the best of `tries` of a Monte-Carlo
     tree search (fewer rounds for more than two hundred services). Slices are divided anew when a
     service has too few, or fewer devices would do. New replicas load before old ones go, where
-    devices are free; so a service never has less than its load needs.
+    devices are free; where none is, a service has less than it needs while slices are made anew.
     """
     return MigServing(Search(rounds, population, tries), spare, calm)
