@@ -63,8 +63,9 @@ def main() -> None:
         sys.exit(missing())
     folder = Path(tempfile.mkdtemp(prefix="pilots-"))
     with standing(NODES):
-        slurm = Machine(folder / "slurm", gpus="", engine="slurm", partition="main")
-        pilots = Machine(folder / "pilots", gpus="", engine="slurm", partition="main", pilot="2..2")
+        settings = {"gpus": "", "engine": "slurm", "partition": "main"}
+        slurm = Machine(folder / "slurm", fresh=True, **settings)
+        pilots = Machine(folder / "pilots", fresh=True, pilot="2..2", **settings)
         took: dict[Machine, list[float]] = {slurm: [], pilots: []}
         try:
             until_up(pilots.up(), 2)

@@ -5,10 +5,10 @@
     python benchmarks/samples.py speed --write    # put them into the page, under "A sample"
 
 A cell that is a time, or memory, is printed as `*`: it is what it is on each machine. Rows of
-`environments`, `links`, `placement`, `reports`, `routers` and `serving_live` are rows of the pages'
-own tables; the others have a section for what can be made again in seconds, which the commands that
-measure leave as it is. `pilots` and `slurm` need Slurm, and root; `openb`, `placement`, `searches`
-and `traces` need GANGER_TRACES.
+`environments`, `links`, `placement`, `reports`, `routers`, `serving_live` and `slices` are rows of
+the pages' own tables; the others have a section for what can be made again in seconds, which the
+commands that measure leave as it is. `pilots` and `slurm` need Slurm, and root; `openb`,
+`placement`, `searches` and `traces` need GANGER_TRACES.
 """
 
 from __future__ import annotations
@@ -174,9 +174,8 @@ def pilots() -> Sample:
         ("on a pilot, which is one of them", "1..1"),
     ):
         with standing({"n0": ("v100", 8)}) as site:
-            machine = Machine(
-                folder / f"{len(rows)}", gpus="", engine="slurm", partition="main", pilot=pilot
-            )
+            settings = {"gpus": "", "engine": "slurm", "partition": "main", "pilot": pilot}
+            machine = Machine(folder / f"{len(rows)}", fresh=True, **settings)
             try:
                 until_up(machine.up(), 1)
                 for turn in range(4):
@@ -335,6 +334,14 @@ def scale() -> Sample:
     return Sample("The same with 5,000 jobs.", head, [(found[0], found[2], found[4])])
 
 
+def slices() -> Sample:
+    """One lot of services, whose search takes least."""
+    from slices import measured
+
+    row = cells(measured(8).row(8))
+    return Sample("", (), [(*row[:6], "*", "*")], own=True)
+
+
 def speed() -> Sample:
     """Fewer jobs."""
     from speed import measure
@@ -423,6 +430,7 @@ PAGES: dict[str, Callable[[], Sample]] = {
         searches,
         searches_live,
         serving_live,
+        slices,
         slurm,
         speed,
         traces,

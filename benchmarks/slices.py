@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from time import process_time
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,33 +41,55 @@ Made by {made}.
 """
 
 
+class Lot(NamedTuple):
+    """Devices of one lot: the bound, the exact number, greedy, with the search, and undivided; CPU
+    seconds of the search and of the programme."""
+
+    bound: float
+    exact: int
+    greedy: int
+    ours: int
+    whole: int
+    search_seconds: float
+    exact_seconds: float
+
+    def row(self, seed: int) -> str:
+        """Of the table."""
+        return (
+            f"| {seed} | {self.bound:.2f} | {self.exact} | {self.greedy} | {self.ours}"
+            f" | {self.whole} | {self.search_seconds:.1f} | {self.exact_seconds:.1f} |"
+        )
+
+
+def measured(seed: int) -> Lot:
+    """One of the lots."""
+    posed = random_problem(seed, SERVICES, DEVICES)
+    quick = greedy(posed, posed.loads, 9999)
+    begin = process_time()
+    found = Search(400, 6, 4).improved(posed, quick, np.random.default_rng(seed))
+    took = process_time() - begin
+    begin = process_time()
+    best = cheapest(programme(posed), counted(posed, quick), nodes=20_000)
+    proved = process_time() - begin
+    assert posed.covers(found), seed
+    assert best.gap < 1e-6, seed
+    last = len(MIG_SLICES["A100"]) - 1
+    whole = int(np.ceil(posed.loads / posed.rates[:, last] - 1e-9).sum())
+    bound = relaxed(programme(posed))
+    return Lot(bound, round(best.cost), len(quick), len(found), whole, took, proved)
+
+
 def main() -> None:
     """Measure, print and write."""
-    rows, better, above, spent = [], 0, 0, 0.0
-    last = len(MIG_SLICES["A100"]) - 1
+    lots, rows = list[Lot](), list[str]()
     for seed in range(LOTS):
-        posed = random_problem(seed, SERVICES, DEVICES)
-        quick = greedy(posed, posed.loads, 9999)
-        begin = process_time()
-        found = Search(400, 6, 4).improved(posed, quick, np.random.default_rng(seed))
-        took = process_time() - begin
-        begin = process_time()
-        best = cheapest(programme(posed), counted(posed, quick), nodes=20_000)
-        proved = process_time() - begin
-        assert posed.covers(found), seed
-        assert best.gap < 1e-6, seed
-        whole = int(np.ceil(posed.loads / posed.rates[:, last] - 1e-9).sum())
-        better += len(found) < len(quick)
-        above = max(above, len(found) - round(best.cost))
-        spent += took
-        rows.append(
-            f"| {seed} | {relaxed(programme(posed)):.2f} | {best.cost:.0f} | {len(quick)}"
-            f" | {len(found)} | {whole} | {took:.1f} | {proved:.1f} |"
-        )
+        lots.append(measured(seed))
+        rows.append(lots[-1].row(seed))
         print(rows[-1], flush=True)
     summary = (
-        f"\nAt most {above} above the exact number, better than greedy on {better} of {LOTS},"
-        f" {spent:.0f} CPU seconds in all.\n"
+        f"\nAt most {max(lot.ours - lot.exact for lot in lots)} above the exact number, better than"
+        f" greedy on {sum(lot.ours < lot.greedy for lot in lots)} of {LOTS},"
+        f" {sum(lot.search_seconds for lot in lots):.0f} CPU seconds in all.\n"
     )
     print(summary)
     (HERE / "slices.md").write_text(HEAD.format(made=made()) + "\n".join(rows) + "\n" + summary)

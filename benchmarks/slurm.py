@@ -114,7 +114,8 @@ def cpu_seconds(pid: int) -> float:
 
 def standing_load(site: Site, folder: Path) -> dict[str, float]:
     """Figures of a full cluster with a long queue."""
-    machine = Machine(folder / "home", gpus="", engine="slurm", partition="main", recipe="backfill")
+    settings = {"gpus": "", "engine": "slurm", "partition": "main", "recipe": "backfill"}
+    machine = Machine(folder / "home", fresh=True, **settings)
     client = machine.up()
     body = {"command": ["sleep", "3600"], "gpus": 8, "array": f"0-{QUEUED - 1}", "time_limit": "2h"}
     client.call("POST", "/v1/jobs", body=body)

@@ -82,23 +82,27 @@ class Fork:
         return int(said)
 
 
-_servers: dict[str, socket.socket] = {}
+_servers: dict[str, tuple[socket.socket, subprocess.Popen[bytes]]] = {}
 
 
 def _server(module: str) -> socket.socket:
-    """What forks for the module, until this process ends."""
+    """What forks for the module, until this process ends. One that is gone has another one follow
+    it: a Slurm of tests ends with all that was started beside it."""
+    if module in _servers and _servers[module][1].poll() is not None:
+        _servers.pop(module)[0].close()
     if module not in _servers:
-        _servers[module], far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with far:
             words = [sys.executable, __file__, module, str(far.fileno())]
-            process = subprocess.Popen(words, pass_fds=[far.fileno()])
-        atexit.register(_end, _servers[module], process)
-    return _servers[module]
+            _servers[module] = near, subprocess.Popen(words, pass_fds=[far.fileno()])
+    return _servers[module][0]
 
 
-def _end(server: socket.socket, process: subprocess.Popen[bytes]) -> None:
-    server.close()
-    process.wait()
+@atexit.register
+def _end() -> None:
+    for near, process in _servers.values():
+        near.close()
+        process.wait()
 
 
 def _serve(orders: socket.socket) -> list[str | int]:

@@ -51,6 +51,7 @@ SAMPLES = [
     "scale",
     "searches_live",
     "serving_live",
+    "slices",
     "speed",
     "versus",
     pytest.param("openb", marks=REAL),

@@ -234,6 +234,7 @@
   let heard = Date.now();
 
   function say(text) {
+    if (lost.textContent === text && lost.hidden === !text) return;
     lost.textContent = text;
     lost.hidden = !text;
     document.body.classList.toggle("stale", Boolean(text));
