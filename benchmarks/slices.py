@@ -30,9 +30,9 @@ HEAD = """# Slices for services
 
 24 services on A100s, each with its own rates on 1, 2, 3, 4 and 7 sevenths (some need larger ones),
 loads that need about 100 devices. `mig-serving` is the greedy answer and what 400 rounds of the
-search make of it; *exact* is the integer programme of `ganger.solve.covering`, proved; *bound* its
-relaxation; *whole* gives every service whole devices. CPU seconds are of the search, and of the
-programme.
+search make of it (`mig-serving(rounds=400)`; the recipe has 100); *exact* is the integer programme
+of `ganger.solve.covering`, proved; *bound* its relaxation; *whole* gives every service whole
+devices. CPU seconds are of the search, and of the programme.
 
 Made by {made}.
 

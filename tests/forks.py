@@ -123,7 +123,8 @@ def _serve(orders: socket.socket) -> list[str | int]:
                 os._exit(0)
             asks = socket.socket(fileno=files[0])
             if pid := os.fork():
-                asks.send(str(pid).encode())
+                with contextlib.suppress(OSError):  # whoever asked is gone
+                    asks.send(str(pid).encode())
                 running[os.pidfd_open(pid)] = pid, asks
                 for file in files[1:]:
                     os.close(file)

@@ -42,14 +42,18 @@ def alike(count: int, **drawn: SearchStrategy[Any]) -> Callable[[_Test], _Test]:
 
     def shared(test: _Test) -> _Test:
         often, values = settings(max_examples=count), list[dict[str, Any]]()
+        soak = "GANGER_SOAK" in os.environ
 
-        @seed(0)
+        def same(test: Any) -> Any:
+            return test if soak else seed(0)(test)
+
+        @same
         @often
         @given(**drawn)
         def draw(**some: Any) -> None:
             values.append(some)
 
-        again = seed(0)(often(given(**drawn)(test)))
+        again = same(often(given(**drawn)(test)))
 
         @functools.wraps(test)
         def each(**case: Any) -> None:

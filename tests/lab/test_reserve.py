@@ -36,7 +36,7 @@ def test_services_without_replicas_share_alike_and_without_services_nobody_pays(
 
 @pytest.mark.parametrize("rate", [1.0, 0.25])
 @pytest.mark.parametrize("rule", ["separate", "aryl(every=1m)"])
-def test_bills_add_up_and_services_that_lend_pay_no_more(rule: str, rate: float) -> None:
+def test_bills_add_up_and_services_pay_what_others_do_not(rule: str, rate: float) -> None:
     """Two nodes of four GPUs and three for services, at 2 an hour for a GPU."""
     trace, loads = day(0)
     setup = Setup(serving=SCALING, sharing=rule, loads=loads, window=MINUTE)

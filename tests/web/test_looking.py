@@ -215,10 +215,17 @@ def test_a_long_list_is_lined_up_frame_by_frame_and_the_newest_counts(
         page.unroute("**/queue/rows*")
 
 
-def test_an_output_of_two_gigabytes_opens_at_its_end_within_a_second(
+def test_of_an_output_of_two_gigabytes_only_its_end_is_read(
     pages: Pages, daemon: Standin, tmp_path: Path
 ) -> None:
     """By range: a sparse file, whose last lines alone are written."""
+
+    def read() -> int:
+        """Bytes, by the daemon and its pages."""
+        pids = (pages.process.pid, daemon.process.pid)
+        said = (Path(f"/proc/{pid}/io").read_text() for pid in pids)
+        return sum(int(one.split()[1]) for one in said)
+
     said = tmp_path / "said.txt"
     said.touch()
     os.truncate(said, 2 << 30)
@@ -226,13 +233,11 @@ def test_an_output_of_two_gigabytes_opens_at_its_end_within_a_second(
         file.writelines(f"\nline {line}" for line in range(5000))
     asked = {"command": ["true"], "gpus": 1, "output": str(said)}
     job = daemon.client.call("POST", "/v1/jobs", body=asked)["job"]
-    cookie, begin = pages.cookie(), time.monotonic()
+    cookie, before = pages.cookie(), read()
     text = pages.ask("GET", f"/jobs/{job}/log", cookie).text
-    assert time.monotonic() - begin < 1.0
     assert "line 4999" in text
     assert len(text) < 1 << 20
-    begin = time.monotonic()
     found = pages.ask("GET", f"/jobs/{job}/log?find=4321&from={2 << 30}", cookie).text
-    assert time.monotonic() - begin < 1.0
     assert "line 4321" in found
+    assert 0 < read() - before < 64 << 20
     daemon.client.call("POST", f"/v1/jobs/{job}/cancel")

@@ -33,7 +33,7 @@ class Reserve(NamedTuple):
         any service that stays nobody's."""
         kept = np.where(service, self.held, 0.0)
         lent = self.held - kept
-        rest = self.cost - kept.sum() - self.rate * lent.sum()
+        rest = max(self.cost - kept.sum() - self.rate * lent.sum(), -kept.sum())
         held = kept if kept.any() else service.astype(np.float64)
         owned = rest * held / held.sum() if held.any() else 0.0
         return np.asarray(cost - (1 - self.rate) * lent + owned)

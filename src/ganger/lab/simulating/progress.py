@@ -47,7 +47,7 @@ class Ticker:
         self._last = max(self._last, self.share())
         self._tell(self._last)
         spent = time.thread_time() - began  # a thread that had to wait has spent nothing
-        self._due = now + max(EVERY_SECONDS, spent / COST_MAX)
+        self._due = time.monotonic() + max(EVERY_SECONDS, spent / COST_MAX)
 
     def share(self) -> float:
         """Which share is done."""

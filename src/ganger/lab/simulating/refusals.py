@@ -58,7 +58,8 @@ def refuse_impossible(trace: Trace, nodes: Nodes, inner: str = "fifo") -> None:
 
 
 def could_start(trace: Trace, cluster: ClusterSpec) -> Trace:
-    """The jobs that the empty cluster has room for. Raises BadInput if there is none."""
+    """The jobs that the empty cluster has room for, and all of whose GPU types it has. Raises
+    BadInput if there is none."""
     nodes = Nodes(cluster.check())
     empty = EmptyCluster(nodes)
     fits = [

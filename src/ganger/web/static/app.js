@@ -91,8 +91,13 @@
     if (!lines.length) return { frame: text, lines: new Map() };
     return {
       frame: text.slice(0, from) + text.slice(to),
-      lines: new Map(lines.map((one) => [one.slice(0, one.indexOf('"')), one])),
+      lines: new Map(lines.map((one) => [named(one), one])),
     };
+  }
+
+  function named(line) {
+    const name = line.slice(0, line.indexOf('"'));
+    return name.includes("&") ? parsed(LINE + line).firstElementChild.dataset.row : name; // escaped
   }
 
   // A list is lined up in slices, so that no frame is late for it however long it is.

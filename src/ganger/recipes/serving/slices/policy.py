@@ -4,7 +4,7 @@ after another towards them."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import Final, NamedTuple
@@ -83,8 +83,9 @@ class MigServing:
                 view.draft.start(service, ())
             course = replace(before.courses.get(service) or Course({}))
             after.courses[service] = course
-            instances, load = market.instances(service)
-            tenant = self._tenant(view, service, course, on_one_type(instances), load)
+            every, load = market.instances(service)
+            instances = on_one_type(every)
+            tenant = self._tenant(view, service, course, instances, load)
             if tenant is None:
                 others.append(service)
             else:
@@ -92,13 +93,15 @@ class MigServing:
                 where = "|".join((instances[0].gpu_type, shape.pool, *sorted(shape.labels)))
                 groups[where][service] = tenant
         waiting = {job for job in view.pending.tolist() if view.at.parent[job] in replicas}
-        wake, used, reasons = NEVER, set[Device](), list[Reason]()
+        wake, reasons = NEVER, list[Reason]()
+        taken = set[Device]()
         for where, tenants in groups.items():
-            step = _Step(view, where.split("|")[0], tenants, replicas, after.courses, used)
+            step = _Step(view, where.split("|")[0], tenants, replicas, after.courses, taken)
             configs = [tuple(each) for each in before.configs.get(where, ())]
             wanted = self._divided(step.problem(), step, configs)
             after.configs[where] = [list(config) for config in wanted]
             reasons += step.towards(wanted)
+            taken |= set(step.aimed)
             wake = min(wake, step.wake)
             waiting -= step.own
         for service in others:
@@ -134,7 +137,11 @@ class MigServing:
         few now, or fewer devices would do."""
         jobs, numbers = step.jobs, {job: at for at, job in enumerate(step.jobs)}
         kept = [
-            tuple((kind, numbers[job]) for kind, job in config if job in numbers)
+            tuple(
+                (kind, numbers[job])
+                for kind, job in config
+                if job in numbers and problem.rates[numbers[job], kind] > 0
+            )
             for config in before
         ]
         kept = step.within(problem, [config for config in kept if config])
@@ -142,9 +149,11 @@ class MigServing:
         if done == len(jobs) and len(kept) <= ceil(fewest(problem) - _NEARLY):
             return step.named(kept)
         configs = step.within(problem, greedy(problem, problem.loads, step.devices))
-        if _done(problem, configs) * _BETTER <= done and len(kept) <= len(configs):
+        enough = problem.covers(configs)
+        gained = _done(problem, configs) * _BETTER > done or (enough and not problem.covers(kept))
+        if not gained and len(kept) <= len(configs):
             return step.named(kept)
-        if problem.covers(configs):
+        if enough:
             fewer = self.search.improved(problem, configs, step.view.rng(self.name))
             configs = step.within(problem, fewer)
         return step.named(configs)
@@ -185,8 +194,8 @@ def slices_of(
 
 
 class _Step:
-    """One decision for the services of one type of device, pool and labels. `used` are devices of
-    others, and those that it takes are added."""
+    """One decision for the services of one type of device, pool and labels, without the devices
+    that are `taken` for others. `aimed`: those on which its slices are to be."""
 
     def __init__(
         self,
@@ -195,7 +204,7 @@ class _Step:
         tenants: Mapping[int, Tenant],
         replicas: Mapping[int, Sequence[int]],
         courses: Mapping[int, Course],
-        used: set[Device],
+        taken: set[Device],
     ) -> None:
         self.view, self._type, self._tenants, self._courses = view, gpu_type, tenants, courses
         self.jobs = sorted(tenants)
@@ -203,11 +212,11 @@ class _Step:
         self.own = {job for have in self._have.values() for job in have}
         """Their replicas."""
         self.wake = NEVER
-        self._state = self._lying(used)
-        used |= self._state.keys()
+        self._state = self._lying(taken)
         self.devices = len(self._state)
+        self.aimed: Collection[Device] = ()
 
-    def _lying(self, used: set[Device]) -> dict[Device, list[Lying]]:
+    def _lying(self, taken: set[Device]) -> dict[Device, list[Lying]]:
         """By device that is free, or that these services' replicas have alone, what lies there."""
         view, ledger = self.view, self.view.ledger
         layouts, state = view.cached(Layouts), dict[Device, list[Lying]]()
@@ -222,7 +231,7 @@ class _Step:
             for device in range(int(view.nodes.gpus[node])):
                 key = node, device
                 lying = layouts.lie(view, key)
-                if key in used or not lying.keys() <= self.own:
+                if key in taken or not lying.keys() <= self.own:
                     continue
                 if ledger.free_mask[node] >> device & 1:
                     state[key] = []
@@ -305,6 +314,7 @@ class _Step:
         """Ask for replicas, start those that have room where they are wanted, and retire those
         without which their services have enough. Why the others wait."""
         goal = goals(self._type, configs, self._state)
+        self.aimed = [device for device, each in goal.items() if each.kept or each.missing]
         kept = {job for each in goal.values() for job in each.kept}
         missing = defaultdict[tuple[int, int], list[tuple[Device, int]]](list)
         for device, each in goal.items():

@@ -47,5 +47,6 @@ def mig_serving(
     tree search (fewer rounds for more than two hundred services). Slices are divided anew when a
     service has too few, or fewer devices would do. New replicas load before old ones go, where
     devices are free; where none is, a service has less than it needs while slices are made anew.
+    A model that was measured on no slice keeps as many replicas as it says.
     """
     return MigServing(Search(rounds, population, tries), spare, calm)
