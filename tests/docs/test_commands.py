@@ -215,7 +215,8 @@ def test_every_command_runs(newcomer: Newcomer, page: str) -> None:
         done = newcomer.sh(newcomer.typed(one), own=one in firsts())
         codes = next((each for looks, each in OUTCOMES.items() if re.match(looks, one.text)), (0,))
         if done.returncode not in codes or "Traceback" in done.stderr:
-            wrong.append(f"{page}:{one.line}: {one.text}\n  {done.returncode}: {done.stderr}")
+            said = f"{done.returncode}: {done.stderr}{done.stdout[-2000:]}"
+            wrong.append(f"{page}:{one.line}: {one.text}\n  {said}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -293,6 +293,10 @@ def _is_locked(places: Places) -> bool:
     return False
 
 
+_AGENT_SECONDS: Final = 5.0
+"""How long the agent is waited for."""
+
+
 def _agent(looked: Looked) -> Findings:
     folder = looked.places.agent
     if looked.settings.get("engine", "local") != "local":
@@ -308,6 +312,11 @@ def _agent(looked: Looked) -> Findings:
             )
             return
     pid = agents.running(folder)
+    if looked.status is not None:  # of a daemon that has just begun the agent may be about to
+        until = time.monotonic() + _AGENT_SECONDS
+        while not pid and time.monotonic() < until:
+            time.sleep(0.1)
+            pid = agents.running(folder)
     if looked.status is not None and not pid:
         yield Finding(
             "fail",
