@@ -57,7 +57,16 @@ def test_a_published_policy_runs_real_jobs(bench: LocalBench, recipe: str) -> No
     kernel, diary = play(bench, registry.make(recipe), shapes, 40)
     jobs = kernel.jobs
     assert (jobs.phase[:8] == Phase.FINISHED).all()
-    assert (jobs.work[:8] >= 0.99 * 40 * 10_000).all()
+    leaving, began = np.zeros(8), dict[int, int]()
+    for batch, plan in diary.steps:
+        for event in batch.events:
+            if isinstance(event, Released):
+                leaving[event.job] += batch.at - began[event.job]
+        for action in plan.actions if plan else ():
+            if isinstance(action, Stop):
+                began[action.job] = batch.at
+    # what a job does between the order to stop and its end is saved, and counted for nothing
+    assert (jobs.work[:8] + leaving >= 0.99 * 40 * 10_000).all()
     stops = [a for _, plan in diary.steps if plan for a in plan.actions if isinstance(a, Stop)]
     assert bool(stops) == (recipe != "fifo")
 
