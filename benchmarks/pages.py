@@ -199,6 +199,44 @@ def browsed(daemon: Standin, pages: Pages) -> list[str]:
     ]
 
 
+def text(
+    given: argparse.Namespace,
+    loads: list[float],
+    running: int,
+    rows: list[str],
+    measured: tuple[str, list[str], list[str]],
+) -> str:
+    """The page."""
+    order, beside, shown = measured
+    return f"""# The pages at {given.nodes * 8:,} GPUs and {given.jobs:,} jobs
+
+Made by {made()}; {machine()}. \
+Other work ran on this machine, whose load was {loads[0]:.1f} at the begin and {loads[1]:.1f} at \
+the end: CPU time is of the pages' process alone; how soon something is there, and how long \
+decisions take, is of the clock. {running:,} jobs run. A page's CPU time is the mean of {ROUNDS} \
+requests, with handler, questions to the daemon and compression: without a change between them, \
+so that parts that look the same to everybody are kept, and with a change before each. Script is \
+the processor time of the outermost script events between two frames of the page's thread, in \
+frames that had any.
+
+| page | CPU, kept | CPU, made anew | bytes, compressed |
+|:---|---:|---:|---:|
+{chr(10).join(rows)}
+
+{order}
+
+So many browsers have the list of the lowest priorities open, while the lowest changes \
+{RATE} times a second, for {SECONDS:.0f} s. Each is sent the list as it is then; the longest that \
+one waited for the next is told. A decision is the mean of the daemon's own steps:
+
+| browsers | CPU of the pages | each gets | lists a s | longest | CPU of the daemon | a decision |
+|---:|---:|---:|---:|---:|---:|---:|
+{chr(10).join(beside)}
+
+{chr(10).join(shown)}
+"""
+
+
 def main() -> None:
     """Measure, print, write the page."""
     global LAST
@@ -242,36 +280,7 @@ def main() -> None:
     print("\n".join([order, *beside, *shown]))
     if given.no_write:
         return
-    write(
-        PAGE,
-        f"""# The pages at {given.nodes * 8:,} GPUs and {given.jobs:,} jobs
-
-Made by {made()}; {machine()}. \
-Other work ran on this machine, whose load was {loads[0]:.1f} at the begin and {loads[1]:.1f} at \
-the end: CPU time is of the pages' process alone; how soon something is there, and how long \
-decisions take, is of the clock. {running:,} jobs run. A page's CPU time is the mean of {ROUNDS} \
-requests, with handler, questions to the daemon and compression: without a change between them, \
-so that parts that look the same to everybody are kept, and with a change before each. Script is \
-the processor time of the outermost script events between two frames of the page's thread, in \
-frames that had any.
-
-| page | CPU, kept | CPU, made anew | bytes, compressed |
-|:---|---:|---:|---:|
-{chr(10).join(rows)}
-
-{order}
-
-So many browsers have the list of the lowest priorities open, while the lowest changes \
-{RATE} times a second, for {SECONDS:.0f} s. Each is sent the list as it is then; the longest that \
-one waited for the next is told. A decision is the mean of the daemon's own steps:
-
-| browsers | CPU of the pages | each gets | lists a s | longest | CPU of the daemon | a decision |
-|---:|---:|---:|---:|---:|---:|---:|
-{chr(10).join(beside)}
-
-{chr(10).join(shown)}
-""",
-    )
+    write(PAGE, text(given, loads, running, rows, (order, beside, shown)))
 
 
 if __name__ == "__main__":
